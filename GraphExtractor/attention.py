@@ -11,10 +11,16 @@ import torch
 from torch.nn import functional
 from torch.nn.modules import transformer
 
-from GraphExtractor.context_parallel import UNSHARED, SharedTokens, gather_keys
+from GraphExtractor.context_parallel import (
+    UNSHARED,
+    SharedTokens,
+    gather_keys,
+    heads_for_tokens,
+    own_heads,
+    tokens_for_heads,
+)
 from GraphExtractor.custom_operators import define
 from GraphExtractor.graph import Attention, KeyExchange
-from GraphExtractor.head_exchange import heads_for_tokens, own_heads, tokens_for_heads
 from GraphExtractor.torch_internals import annotate
 from phaze_common.errors import InputError
 
@@ -39,7 +45,7 @@ def _attention_backward_shapes(_: Any, *operands: Any) -> Any:
     return *map(torch.empty_like, operands[:3]), *learned
 
 
-# bias is added to the scores, sinks (one per head) are scores of nothing beside them; window is
+# bias is added to the scores, sinks (one per head) are scores of nothing besides; window is
 # that of ``graph.Operator``; keys and values are those of one of ``ring`` devices, which pass them
 # on
 _SETTINGS = (
@@ -175,7 +181,7 @@ def register_attention(attention: Attention, shared: SharedTokens = UNSHARED) ->
 
     A device's queries meet the keys and values of all devices that share its sequences. The name is
     deliberately not registered as a mask interface, so that models build no mask tensor: what a
-    model's attention is told (``is_causal``, ``sliding_window``) says what its mask is.
+    model gives its attention (``is_causal``, ``sliding_window``) says what its mask is.
     """
     from transformers import AttentionInterface
 

@@ -32,6 +32,26 @@ def define(name: str, schema: str, shapes: Callable[..., Any]) -> Any:
     return operator
 
 
+def define_collective(name: str, *, grows: int | None = None, shrinks: int | None = None) -> Any:
+    """An operator of a tensor and a number of devices.
+
+    Its result has so many times as much along dimension ``grows``, so small a part along
+    ``shrinks``.
+    """
+
+    def shapes(x: torch.Tensor, devices: int) -> torch.Tensor:
+        if grows is None and shrinks is None:
+            return torch.empty_like(x)
+        shape = list(x.shape)
+        if grows is not None:
+            shape[grows] *= devices
+        if shrinks is not None:
+            shape[shrinks] //= devices
+        return x.new_empty(shape)
+
+    return define(name, "(Tensor x, int devices) -> Tensor", shapes)
+
+
 _rms_norm = define(
     "rms_norm",
     "(Tensor x, Tensor weight) -> (Tensor, Tensor)",
@@ -56,19 +76,11 @@ _cross_entropy_backward = define(
     "Tensor",
     lambda _, exponentials, *rest: exponentials.new_empty(exponentials.shape, dtype=rest[-1]),
 )
-all_reduce = define("all_reduce", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
+all_reduce = define_collective("all_reduce")
 # sequence dimension: the last but one of (batch, sequence, hidden), also where a model has merged
 # it with the batch
-_all_gather = define(
-    "all_gather",
-    "(Tensor x, int tp) -> Tensor",
-    lambda x, tp: x.new_empty(*x.shape[:-2], x.shape[-2] * tp, x.shape[-1]),
-)
-_reduce_scatter = define(
-    "reduce_scatter",
-    "(Tensor x, int tp) -> Tensor",
-    lambda x, tp: x.new_empty(*x.shape[:-2], x.shape[-2] // tp, x.shape[-1]),
-)
+_all_gather = define_collective("all_gather", grows=-2)
+_reduce_scatter = define_collective("reduce_scatter", shrinks=-2)
 
 
 class _RmsNorm(torch.autograd.Function):  # type: ignore[misc]
@@ -125,10 +137,6 @@ def own_part(x: torch.Tensor, dimension: int, parts: int, axis: CollectiveGroup)
         return x.narrow(dimension, 0, x.shape[dimension] // parts)
 
 
-def _own_sequence(x: torch.Tensor, tp: int) -> torch.Tensor:
-    return own_part(x, -2, tp, CollectiveGroup.TENSOR).clone()
-
-
 def communicate(
     size: int, forward: Communication, backward: Communication, *tensors: torch.Tensor
 ) -> Any:
@@ -136,29 +144,18 @@ def communicate(
     return _Collective.apply(size, forward, backward, *tensors)
 
 
-def copy_to_group(x: torch.Tensor, tp: int) -> Any:
-    """Megatron's f: identity forward, all-reduce backward."""
-    return communicate(tp, _identity, all_reduce, x)
+def _pair(forward: Communication, backward: Communication) -> Communication:
+    return lambda x, tp: communicate(tp, forward, backward, x)
 
 
-def reduce_from_group(x: torch.Tensor, tp: int) -> Any:
-    """Megatron's g: all-reduce forward, identity backward."""
-    return communicate(tp, all_reduce, _identity, x)
-
-
-def gather_sequence(x: torch.Tensor, tp: int) -> Any:
-    """All-gather the sequence, reduce-scatter it backward (Korthikanti et al. 2022, 4.2)."""
-    return communicate(tp, _all_gather, _reduce_scatter, x)
-
-
-def reduce_scatter_sequence(x: torch.Tensor, tp: int) -> Any:
-    """Reduce-scatter the sequence dimension forward, all-gather it backward."""
-    return communicate(tp, _reduce_scatter, _all_gather, x)
-
-
-def split_sequence(x: torch.Tensor, tp: int) -> Any:
-    """Keep this device's part of the sequence forward, all-gather backward."""
-    return communicate(tp, _own_sequence, _all_gather, x)
+copy_to_group = _pair(_identity, all_reduce)  # Megatron's f: all-reduce backward
+reduce_from_group = _pair(all_reduce, _identity)  # Megatron's g: all-reduce forward
+# of the sequence, and the other one backward (Korthikanti et al. 2022, section 4.2)
+gather_sequence = _pair(_all_gather, _reduce_scatter)
+reduce_scatter_sequence = _pair(_reduce_scatter, _all_gather)
+split_sequence = _pair(  # this device's part of the sequence forward
+    lambda x, tp: own_part(x, -2, tp, CollectiveGroup.TENSOR).clone(), _all_gather
+)
 
 
 def enter_group(x: torch.Tensor, tp: int, sequence_parallel: bool) -> Any:

@@ -14,8 +14,14 @@ backward, at its entrance. With it the router works on the device's own part of 
 rows are gathered behind the first exchange and reduced and scattered before the second; what a
 shared expert reads is gathered, what it writes scattered (Megatron-LM,
 ``MoEAlltoAllTokenDispatcher``).
+
+Stacked experts of transformers, which asks an interface how they run, do the same; what a module
+does between its products (its gate, its biases) is its own.
 """
 
+from __future__ import annotations
+
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +29,7 @@ from torch.nn import functional
 
 from GraphExtractor import custom_operators
 from GraphExtractor.graph import GraphKey
+from phaze_common.errors import InputError
 
 _gather_rows = custom_operators.define(
     "gather_rows",
@@ -60,21 +67,10 @@ _swiglu = custom_operators.define(
 _swiglu_backward = custom_operators.define(
     "swiglu_backward", "(Tensor gradient, Tensor x) -> Tensor", lambda _, x: torch.empty_like(x)
 )
-_all_to_all = custom_operators.define(
-    "all_to_all", "(Tensor x, int ep) -> Tensor", lambda x, ep: torch.empty_like(x)
-)
-# rows of other devices: kept for the weight gradients, unlike a gathered sequence, which is
-# gathered again
-_all_gather_rows = custom_operators.define(
-    "all_gather_rows",
-    "(Tensor x, int tp) -> Tensor",
-    lambda x, tp: x.new_empty(x.shape[0] * tp, x.shape[1]),
-)
-_reduce_scatter_rows = custom_operators.define(
-    "reduce_scatter_rows",
-    "(Tensor x, int tp) -> Tensor",
-    lambda x, tp: x.new_empty(x.shape[0] // tp, x.shape[1]),
-)
+_all_to_all = custom_operators.define_collective("all_to_all")
+# rows of other devices: saved for the weight gradients, while a sequence is gathered again
+_all_gather_rows = custom_operators.define_collective("all_gather_rows", grows=0)
+_reduce_scatter_rows = custom_operators.define_collective("reduce_scatter_rows", shrinks=0)
 
 
 class _GatherRows(torch.autograd.Function):  # type: ignore[misc]
@@ -130,14 +126,8 @@ class _SwiGlu(torch.autograd.Function):  # type: ignore[misc]
         return _swiglu_backward(gradient, *ctx.saved_tensors)
 
 
-def gathered_rows(tokens: torch.Tensor, index: torch.Tensor) -> Any:
-    """Rows (row, width) of the tokens (token, width) that ``index`` (row,) names."""
-    return _GatherRows.apply(tokens, index)
-
-
-def summed_rows(rows: torch.Tensor, index: torch.Tensor, weights: torch.Tensor) -> Any:
-    """Weighted sum of each token's rows, (token, width); ``weights`` are (token, choice)."""
-    return _SumRows.apply(rows, index, weights)
+gathered_rows = _GatherRows.apply
+summed_rows = _SumRows.apply
 
 
 def exchanged(rows: torch.Tensor, ep: int) -> Any:
@@ -267,3 +257,56 @@ def put_experts(model: torch.nn.Module, block: type[torch.nn.Module], *sizes: in
     for path, module in list(model.named_modules()):
         if isinstance(module, block):
             model.set_submodule(path, MixtureOfExperts(*sizes))
+
+
+_NAME = "phaze_shares"
+
+
+def share_experts(model: torch.nn.Module, name: str) -> None:
+    """Let the experts of ``model``, called ``name``, divide themselves when they are sharded.
+
+    Raises: InputError: its experts are none that transformers stacks.
+    """
+    from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+    ALL_EXPERTS_FUNCTIONS.register(_NAME, _run)
+    holders = [module for module in model.modules() if hasattr(module, "_is_expert_parallel")]
+    if not holders:
+        raise InputError(
+            f"{name} keeps its experts in modules of their own, which are not divided; use ep 1"
+        )
+    for module in holders:
+        module.config._experts_implementation = _NAME
+        module.shard = partial(_shrink, module)
+
+
+def _shrink(module: torch.nn.Module, key: GraphKey) -> None:
+    """Keep 1/ep of the experts, and of what there is of each."""
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        if parameter.shape[0] == module.num_experts:
+            shape = parameter.shape[0] // key.ep, *parameter.shape[1:]
+            part = torch.empty(shape, dtype=parameter.dtype)
+            setattr(module, name, torch.nn.Parameter(part))
+
+
+def _run(module: Any, tokens: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> Any:
+    """Tokens (token, width) to the weighted sums of those of the experts (token, choice)."""
+    first = module.gate_up_proj if module.has_gate else module.up_proj
+    experts, own, width = module.num_experts, first.shape[0], tokens.shape[-1]
+    ep = experts // own
+    index = tokens_by_expert(chosen, experts)
+    rows = exchanged(gathered_rows(tokens, index), ep)
+    rows = rows.view(ep, own, -1, width).transpose(0, 1).reshape(own, -1, width)
+    inner = _product(module, rows, "gate_up_proj" if module.has_gate else "up_proj")
+    inner = module._apply_gate(inner) if module.has_gate else module.act_fn(inner)
+    out = _product(module, inner, "down_proj")
+    if module.has_post_expert_norm:
+        out = module.post_expert_norm(out)
+    rows = out.view(own, ep, -1, width).transpose(0, 1).reshape(-1, width)
+    return summed_rows(exchanged(rows, ep), index, weights.to(rows.dtype))
+
+
+def _product(module: Any, rows: torch.Tensor, name: str) -> torch.Tensor:
+    weight = getattr(module, name)
+    out = torch.bmm(rows, weight if module.is_transposed else weight.transpose(1, 2))
+    return out + getattr(module, f"{name}_bias").unsqueeze(1) if module.has_bias else out

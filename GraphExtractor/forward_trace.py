@@ -21,13 +21,12 @@ from torch.fx import Node
 from torch.nn import functional
 
 from GraphExtractor import custom_operators
-from GraphExtractor.custom_operators import define
+from GraphExtractor.custom_operators import define_collective
 from GraphExtractor.extract import default_dtype
 from GraphExtractor.graph import GraphKey, StageCuts
-from GraphExtractor.inner_cuts import with_inner_cuts
 from GraphExtractor.layer_modules import each_layer_module
 from GraphExtractor.models.base import ModelFamily
-from GraphExtractor.segments import segments
+from GraphExtractor.segments import segments, with_inner_cuts
 from GraphExtractor.sources.building import shapes_only
 from GraphExtractor.tensor_parallel import shard
 from GraphExtractor.torch_internals import (
@@ -38,7 +37,7 @@ from GraphExtractor.torch_internals import (
     quiet_transformers,
     traceback,
 )
-from GraphExtractor.tracing import Stamper
+from GraphExtractor.tracing import Stamper, StepLoss
 from phaze_common.errors import InputError
 from phaze_common.requirements import check_versions
 
@@ -48,10 +47,7 @@ _TORCH_ATTENTION = functional.scaled_dot_product_attention
 
 # where the devices that share a layer's products begin to work on parts of it (Megatron's f), and
 # where these are added (g)
-enter_group, leave_group = (
-    define(name, "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
-    for name in ("enter_group", "leave_group")
-)
+enter_group, leave_group = map(define_collective, ("enter_group", "leave_group"))
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,7 @@ def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) ->
     inputs = input_shapes(family, key)
     parameters = dict(model.named_parameters())
     stamper = Stamper(model, layer_modules)
-    step = _Step(model, lambda values: family.loss(model, values, mean_cross_entropy))
+    step = StepLoss(model, lambda traced, values: family.loss(traced, values, mean_cross_entropy))
 
     def forward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> torch.Tensor:
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
@@ -180,16 +176,6 @@ def numbered(names: Sequence[str]) -> tuple[str, ...]:
 def mean_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Mean cross entropy of logits (..., vocabulary) in their own precision."""
     return functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
-
-
-class _Step(torch.nn.Module):  # type: ignore[misc]
-    def __init__(self, model: torch.nn.Module, loss_of: Callable[[Any], torch.Tensor]) -> None:
-        super().__init__()
-        self.model, self.loss_of = model, loss_of
-
-    def forward(self, values: list[torch.Tensor]) -> torch.Tensor:
-        """The loss."""
-        return self.loss_of(values)
 
 
 class _Marked:

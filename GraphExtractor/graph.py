@@ -51,7 +51,7 @@ class LessBytes:
 class Keeping:
     """How a framework saves what the traced step does, as torch runs it operator by operator.
 
-    ``in_fp8``: inputs of products as one byte, beside the original where anything else needs it.
+    ``in_fp8``: inputs of products as one byte, and the original too where anything else needs it.
     ``joined``: element-wise operators behind one another are one kernel, which makes again what
     lies between them. ``one_by_one``: every operator writes what it makes, so that more temporaries
     are live at once. ``loss_in_place``: the gradient of the loss takes the place of its softmax, so
@@ -78,7 +78,7 @@ class SavedBytes:
     ``full`` is the bytes of the tensors entering the layer, which is all that full recomputation
     keeps. ``restored_selective`` and ``restored_full`` are the bytes of what ``none`` keeps and
     these modes make again before they need it; they may keep what ``none`` does not.
-    ``less_in_fp8`` and ``less_joined`` are kept less by frameworks that do so (``Keeping``).
+    ``less_in_fp8`` and ``less_joined`` are saved less by frameworks that do so (``Keeping``).
     """
 
     none: int

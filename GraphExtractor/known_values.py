@@ -2,7 +2,7 @@
 
 A model may ask how many patches an image has, which of its tokens stand for the image, or whether a
 mask leaves anything out: none of that depends on data or weights. While ``KnownValues`` is active
-such tensors are computed besides being traced, and code that asks for them is answered. Activations
+such tensors are computed besides being traced, and code that reads them gets them. Activations
 are finite: a model that looks for infinities finds none.
 
 Choices among computed numbers (the experts of a token, the keys of a query) are not known, but that
@@ -48,7 +48,7 @@ def with_value(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 class KnownValues(TorchDispatchMode):  # type: ignore[misc]
-    """Follows known values beside the trace below it; calls ``before_each`` before operators."""
+    """Follows known values with the trace below it; calls ``before_each`` before operators."""
 
     def __init__(self, before_each: Callable[[], None] | None = None) -> None:
         super().__init__()
@@ -104,11 +104,13 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
         if len(known_ones) == len(known) and not drawn:
             values = iter(known)
             own = [next(values) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-            asks = torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+            reads = (
+                torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+            )
             sizes = [value.untyped_storage().nbytes() for value in known_ones]
-            if asks or max(sizes, default=0) <= 8 * MOST_ELEMENTS:
+            if reads or max(sizes, default=0) <= 8 * MOST_ELEMENTS:
                 computed = pytree.tree_unflatten(own, form)
-                return self._followed(function, name, (arguments, named), computed, asks)
+                return self._followed(function, name, (arguments, named), computed, reads)
         elif function._schema.is_mutable and isinstance(arguments[0], torch.Tensor):
             self._changed.add(arguments[0].untyped_storage()._cdata)
         result = function(*arguments, **named)
@@ -121,7 +123,8 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
         names = (each.name for each in function._schema.arguments)
         given = dict(zip(names, arguments, strict=False)) | named
         axis = given.get("dim", -1 if "topk" in str(function) else None)
-        chosen = next((each for each in pytree.tree_leaves(result) if _are_positions(each)), None)
+        made = [each for each in pytree.tree_leaves(result) if isinstance(each, FakeTensor)]
+        chosen = next((each for each in made if each.dtype == torch.int64), None)
         if axis is None or chosen is None or not given["self"].dim():
             return
         if chosen.numel() > MOST_ELEMENTS:
@@ -134,9 +137,9 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
             value = order.reshape(shape).movedim(-1, axis)
             self._values[chosen] = value.squeeze(axis) if apart else value
 
-    def _followed(self, function: Any, name: str, traced: Any, own: Any, asks: bool) -> Any:
+    def _followed(self, function: Any, name: str, traced: Any, own: Any, reads: bool) -> Any:
         """What an operator gives, traced and computed."""
-        if asks:
+        if reads:
             with disable_current_modes():
                 value = function(*own[0], **own[1])
             return pytree.tree_map_only(torch.Tensor, self._constant, value)
@@ -149,7 +152,8 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
         if name.startswith(("empty", "new_empty")):  # permuted, strided or like another
             return result
         with disable_current_modes():
-            value = function(*own[0], **_on_cpu(own[1]))
+            cpu = {} if own[1].get("device") is None else {"device": torch.device("cpu")}
+            value = function(*own[0], **(own[1] | cpu))
         made = [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
         for fake, real in zip(results, made, strict=True):
             self._values[fake] = real
@@ -197,7 +201,7 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
 
 
 class _Answers(TorchFunctionMode):  # type: ignore[misc]
-    """What is asked of tensors above the operators: activations are finite numbers."""
+    """What code learns of tensors above the operators: activations are finite numbers."""
 
     def __torch_function__(
         self, function: Any, _: Any, arguments: Any = (), named: Any = None
@@ -222,12 +226,3 @@ def _passed(check: Callable[..., Any]) -> Callable[..., Any]:
             return None
 
     return checked
-
-
-def _are_positions(value: Any) -> bool:
-    return isinstance(value, FakeTensor) and value.dtype == torch.int64
-
-
-def _on_cpu(named: dict[str, Any]) -> dict[str, Any]:
-    cpu = {"device": torch.device("cpu")} if named.get("device") is not None else {}
-    return named | cpu

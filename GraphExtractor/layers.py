@@ -93,7 +93,7 @@ class _LayerMaker:
             if traced.yields is Yields.WEIGHT_GRADIENT:
                 held |= frozenset(traced.outputs)
             for use in traced.uses:
-                if use.value.source is Source.PARAMETER and self._is_trained(use.value):
+                if self.step.parameters.get(use.value.node) in self.step.gradients:
                     counts.add(traced, use.value)
         saved = self.saved[layer]
         dropped = saved.none - saved.selective
@@ -119,9 +119,6 @@ class _LayerMaker:
             ),
             single_workspace_bytes=max(peak_temporaries(each, self.users, held) for each in single),
         )
-
-    def _is_trained(self, value: Value) -> bool:
-        return self.step.parameters[value.node] in self.step.gradients
 
 
 @dataclass(frozen=True)

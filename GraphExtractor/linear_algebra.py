@@ -42,10 +42,6 @@ class _Matrices:
         return min(self.rows, self.columns)
 
 
-def _triangular(given: _Matrices) -> float:
-    return given.order**2 * given.others / 2
-
-
 def _two_triangular(given: _Matrices) -> float:
     return given.order**2 * given.others
 
@@ -67,7 +63,7 @@ _MULTIPLY_ADDS: Mapping[str, Callable[[_Matrices], float]] = MappingProxyType(
     {
         name: count
         for names, count in {
-            "linalg_solve_triangular triangular_solve": _triangular,
+            "linalg_solve_triangular triangular_solve": lambda given: _two_triangular(given) / 2,
             "linalg_cholesky_ex linalg_cholesky cholesky linalg_ldl_factor_ex": _cholesky,
             "cholesky_solve linalg_lu_solve linalg_ldl_solve": _two_triangular,
             "cholesky_inverse": lambda given: given.order**3 / 3,

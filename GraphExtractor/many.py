@@ -69,7 +69,7 @@ def _made_apart(
 
 
 def _made(folder: Path, force: bool, code: CodePermission, key: GraphKey) -> GraphKey | None:
-    logging.disable()  # whoever asked says what there is to say
+    logging.disable()  # the caller says what there is to say
     try:
         load_or_extract(key, folder, force, code)
     except PhazeError:

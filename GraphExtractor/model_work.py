@@ -79,7 +79,7 @@ def model_shares(
 
     A node differs from device to device where anything that it reads does: parts of parameters, own
     parts of tensors, sums that nobody has taken yet. Of one token that is picked out of parts of a
-    sequence a single device has what is meant.
+    sequence a single device has it.
     """
     differs: dict[Node, bool] = {}
     filled: dict[Node, float] = {}  # part of the rows of a tensor that tokens fill

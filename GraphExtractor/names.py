@@ -1,7 +1,7 @@
 """What a model is called: a listed name, dimensions spelled out, or the path of its file.
 
 A path is its own name, made absolute, so that it means the same wherever it is read again;
-artefacts of it are kept under a ``label`` that is safe in file names.
+artefacts of it are stored under a ``label`` that is safe in file names.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ _LONGEST_STEM = 40
 
 
 def is_path(name: str) -> bool:
-    """Whether a model name is meant as the path of a file."""
+    """Whether a model name has the form of the path of a file."""
     return name.endswith((MODULE_SUFFIX, CONFIG_SUFFIX)) or name.startswith(("/", "./", "../", "~"))
 
 

@@ -1,14 +1,15 @@
-"""Repeated layers: which blocks to trace, and how the traced layers stand for all of them."""
+"""Repeated layers: which blocks to trace, how these stand for all of them, and other depths."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from GraphExtractor.graph import LayerGraph, LayerTensor, SharedTensor
+from GraphExtractor.graph import LayerGraph, LayerTensor, ModelGraph, SharedTensor
 from GraphExtractor.layer_modules import structure
+from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import torch
@@ -98,7 +99,9 @@ def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers
         places = _places(tensor.source, tensor.destinations, run_of)
         if places is None:
             return None
-        tensors += [_moved(tensor, each) for each in places]
+        for each in places:
+            ends = tuple(place for layer in tensor.destinations for place in each[layer])
+            tensors.append(replace(tensor, source=each[tensor.source][0], destinations=ends))
     saved: list[SharedTensor] = []
     for shared in traced.shared:
         places = _places(shared.tensor.source, shared.readers, run_of)
@@ -174,11 +177,6 @@ def _in_chain(
     return found
 
 
-def _moved(tensor: LayerTensor, places: Places) -> LayerTensor:
-    ends = tuple(place for layer in tensor.destinations for place in places[layer])
-    return replace(tensor, source=places[tensor.source][0], destinations=ends)
-
-
 def _moved_shared(saved: SharedTensor, places: Places) -> SharedTensor:
     at = [
         tuple(place for layer in layers for place in places[layer])
@@ -200,3 +198,109 @@ def summed_shared(saved: Iterable[SharedTensor]) -> tuple[SharedTensor, ...]:
 
     found = (replace(alike, bytes=size) for alike, size in sizes.items())
     return tuple(sorted(found, key=order))
+
+
+def with_layers(graph: ModelGraph, layers: int) -> ModelGraph:
+    """The same model with ``layers`` repeated blocks; its key still names the first one.
+
+    Raises: InputError: the model is not one chain of a single repeated block between two ends.
+    """
+    if layers < 1:
+        raise InputError(f"{layers} layers are not possible; give a positive whole number")
+    blocks = len(graph.sequence) - 2
+    if blocks < 2 or graph.sequence != (0, *[1] * blocks, 2) or not graph.block_parameter_count:
+        raise _fixed_depth(
+            graph,
+            "it is not one chain of a single block repeated at least twice; extract it at the "
+            "depth wanted",
+        )
+    return replace(
+        graph,
+        sequence=(0, *[1] * layers, 2),
+        tensors=tuple(_tensors(graph, blocks, layers)),
+        shared=summed_shared(_shared(graph, blocks, layers)),
+        total_parameter_count=graph.total_parameter_count
+        + (layers - blocks) * graph.block_parameter_count,
+    )
+
+
+def _fixed_depth(graph: ModelGraph, why: str) -> InputError:
+    return InputError(f"the depth of {graph.key.model} cannot be changed: {why}")
+
+
+def _tensors(graph: ModelGraph, blocks: int, layers: int) -> Iterator[LayerTensor]:
+    """Tensors between the layers at another depth, by the layer they come from."""
+    every_block = tuple(range(1, blocks + 1))
+    links: dict[int, list[LayerTensor]] = {}
+    for tensor in graph.tensors:
+        source, ends = tensor.source, tensor.destinations
+        if ends == (source + 1,):
+            links.setdefault(source, []).append(tensor)
+        elif source == 0 and ends == every_block:  # read by all blocks, as rotary tables are
+            everywhere = replace(tensor, destinations=tuple(range(1, layers + 1)))
+            links.setdefault(0, []).append(everywhere)
+        else:
+            raise _fixed_depth(
+                graph,
+                f"a tensor goes from layer {source} to layers {', '.join(map(str, ends))}; "
+                "extract it at the depth wanted",
+            )
+
+    def leaving(block: int) -> list[LayerTensor]:
+        return [replace(tensor, source=0, destinations=()) for tensor in links.get(block, ())]
+
+    link = leaving(1)
+    if any(leaving(block) != link for block in every_block):
+        raise _fixed_depth(graph, "its blocks send different tensors; extract it at it")
+    yield from links.get(0, ())
+    for position in range(1, layers + 1):
+        yield from (
+            replace(tensor, source=position, destinations=(position + 1,)) for tensor in link
+        )
+
+
+def _shared(graph: ModelGraph, blocks: int, layers: int) -> Iterator[SharedTensor]:
+    """What layers save together at another depth: neighbours what one of them makes, all blocks
+    what feeds them all."""
+    links: dict[int, list[SharedTensor]] = {}
+    for saved in graph.shared:
+        source, others = saved.source, {*saved.layers} - {saved.source}
+        if source is not None and others == {source + 1}:
+            links.setdefault(source, []).append(_shifted(saved, -source))
+        elif source in (None, 0) and {*range(1, blocks + 1)} <= others:
+            found = _with_blocks(saved, blocks, layers)
+            if len(found.layers) > 1:
+                yield found
+        else:
+            raise _fixed_depth(
+                graph,
+                f"its layers {', '.join(map(str, saved.layers))} keep a tensor together; extract "
+                "it at the depth wanted",
+            )
+    between = links.get(1, [])
+    if any(links.get(block, []) != between for block in range(1, blocks)):
+        raise _fixed_depth(graph, "its blocks keep different tensors; extract it at it")
+    yield from links.get(0, ())
+    for source in range(1, layers):
+        yield from (_shifted(saved, source) for saved in between)
+    yield from (_shifted(saved, layers) for saved in links.get(blocks, ()))
+
+
+def _with_blocks(saved: SharedTensor, blocks: int, layers: int) -> SharedTensor:
+    """What all blocks save, and maybe the ends."""
+
+    def at(places: tuple[int, ...]) -> tuple[int, ...]:
+        inner = range(1, layers + 1) if any(1 <= place <= blocks for place in places) else ()
+        ends = (layers + 1 for place in places if place > blocks)
+        return (*(place for place in places if place == 0), *inner, *ends)
+
+    modes = (at(saved.none), at(saved.selective), at(saved.full))
+    return SharedTensor(saved.source, saved.bytes, *modes)
+
+
+def _shifted(saved: SharedTensor, by: int) -> SharedTensor:
+    assert saved.source is not None  # a link
+    places = (
+        tuple(place + by for place in mode) for mode in (saved.none, saved.selective, saved.full)
+    )
+    return SharedTensor(saved.source + by, saved.bytes, *places)

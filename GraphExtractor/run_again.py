@@ -1,18 +1,26 @@
-"""Parts of a model that its own code checkpoints: they save inputs, and backward runs them again.
+"""What the backward pass runs again: gathered tensors, and parts that a model's code checkpoints.
 
-A part is traced as any other code, and every node of it knows which calls of
+Sequence and context parallelism save parts (Korthikanti et al. 2022, section 4.2.2): only the
+device's own part of a column-parallel linear's input is saved; an additional all-gather before the
+weight gradient brings the rest back. The input gradient does not need it, so the two can overlap.
+The keys and values of a context-parallel group are treated alike, before attention's backward
+operator.
+
+A checkpointed part is traced as any other code, and every node of it knows which calls of
 ``torch.utils.checkpoint`` it runs in. Here copies of its nodes are put before the first gradient
 that needs one of its results, as torch runs it again (Chen et al. 2016): up to the last tensor that
 autograd saves, or the whole of it where the checkpoint is a reentrant one. A checkpoint within
-another keeps its inputs alone, which the outer one makes again, and runs again by itself.
+another saves its inputs alone, which the outer one makes again, and runs again by itself.
 """
 
 from __future__ import annotations
 
+import operator
 import operator as python_operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch.fx import Node
 
 from GraphExtractor.checkpoints import CHECKPOINTS, Checkpoint
@@ -68,7 +76,7 @@ class _Rewriting:
         gradients = [
             node
             for node in of_inner
-            if self._innermost(node) is checkpoint and not origins[node].again
+            if self.paths[origins[node].forward][-1] is checkpoint and not origins[node].again
         ]
         again = self._made_around(inside, checkpoint)
         waiting = [
@@ -88,10 +96,6 @@ class _Rewriting:
         for reader in gradients:  # what others read of the results of a part is saved for them
             for node in [each for each in reader.all_input_nodes if each in again]:
                 reader.replace_input_with(node, again[node])
-
-    def _innermost(self, gradient: Node) -> Checkpoint | None:
-        forward = self.origins[gradient].forward
-        return self.paths[forward][-1] if forward in self.paths else None
 
     def _made_around(self, inside: Sequence[Node], checkpoint: Checkpoint) -> dict[Node, Node]:
         """What the checkpoints around one have made again."""
@@ -140,3 +144,41 @@ def _maker(node: Node) -> Node:
     while node.op == "call_function" and (node.target is python_operator.getitem or is_view(node)):
         node = node.all_input_nodes[0]
     return node
+
+
+def gather_again(step: TracedStep) -> TracedStep:
+    """The step with what the backward pass reads gathered once more; changes the graph in place."""
+    origins = dict(step.origins)
+
+    def runs(node: Node, *, backward: bool) -> bool:
+        return node in origins and origins[node].backward is backward
+
+    def views_of(node: Node) -> Iterator[Node]:
+        """A node, its single results, and the forward views of them, makers first."""
+        yield node
+        for user in node.users:
+            looks = user.target is operator.getitem or (user in origins and is_view(user))
+            if looks and runs(user, backward=False):
+                yield from views_of(user)
+
+    gathers = torch.ops.phaze.all_gather.default, torch.ops.phaze.all_gather_keys.default
+    for gathered in [node for node in step.graph.nodes if node.target in gathers]:
+        views = tuple(views_of(gathered)) if runs(gathered, backward=False) else ()
+        users = {user for view in views for user in view.users if runs(user, backward=True)}
+        readers = sorted(users)
+        if not readers:
+            continue
+        with step.graph.inserting_before(readers[0]):
+            again: dict[Node, Node] = {}
+            for node in views:
+                again[node] = step.graph.node_copy(
+                    node, lambda each, made=again: made.get(each, each)
+                )
+                origin = origins[node]
+                origins[again[node]] = NodeOrigin(
+                    origin.layer, origin.module, True, False, gathered, again=True
+                )
+        for reader in readers:
+            for node in views:
+                reader.replace_input_with(node, again[node])
+    return replace(step, origins=origins)

@@ -105,8 +105,8 @@ _recurrence = define(
 )
 _recurrence_backward = define(
     "recurrence_backward",
-    "(Tensor gradient, Tensor weight, Tensor out, Tensor kept, Tensor h, Tensor? c, Tensor? of_h, "
-    "Tensor? of_c, str mode, bool to_first) -> (Tensor, Tensor, Tensor)",
+    "(Tensor gradient, Tensor weight, Tensor out, Tensor reserved, Tensor h, Tensor? c, Tensor? "
+    "of_h, Tensor? of_c, str mode, bool to_first) -> (Tensor, Tensor, Tensor)",
     lambda _, weight, out, reserved, h, c, *others: (
         out.new_empty(*out.shape[:2], weight.shape[0]),
         torch.empty_like(h),
@@ -128,8 +128,8 @@ class _SelectiveScan(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, gradient: Any) -> Any:
         *first, skip, gate, bias, inner, states = ctx.saved_tensors
         gradients = _selective_scan_backward(gradient, *first, inner, states, skip, gate, bias)
-        wanted = zip(gradients, ctx.needs_input_grad, strict=True)
-        return tuple(found if needed else None for found, needed in wanted)
+        pairs = zip(gradients, ctx.needs_input_grad, strict=True)
+        return tuple(found if needed else None for found, needed in pairs)
 
 
 class _Wkv(torch.autograd.Function):  # type: ignore[misc]
@@ -165,20 +165,20 @@ class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(ctx: Any, gates: Any, weight: Any, h: Any, bias: Any, c: Any, mode: str) -> Any:
-        out, last, last_c, kept = _recurrence(gates, weight, h, bias, c, mode)
-        ctx.save_for_backward(weight, out, kept, h, c)
+        out, last, last_c, reserved = _recurrence(gates, weight, h, bias, c, mode)
+        ctx.save_for_backward(weight, out, reserved, h, c)
         ctx.mode, ctx.biased = mode, bias is not None
         ctx.set_materialize_grads(False)
         return out, last, last_c
 
     @staticmethod
     def backward(ctx: Any, gradient: Any, of_h: Any, of_c: Any) -> Any:
-        weight, out, kept, h, c = ctx.saved_tensors
+        weight, out, reserved, h, c = ctx.saved_tensors
         gradient = torch.zeros_like(out) if gradient is None else gradient
         of_c = of_c if c is not None else None
         to_first = ctx.needs_input_grad[2]
         of_gates, of_first, of_first_c = _recurrence_backward(
-            gradient, weight, out, kept, h, c, of_h, of_c, ctx.mode, to_first
+            gradient, weight, out, reserved, h, c, of_h, of_c, ctx.mode, to_first
         )
         rows = of_gates.flatten(0, 1)
         of_weight = rows.t().mm(out.flatten(0, 1))  # the states one step back, which are as many

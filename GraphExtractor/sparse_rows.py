@@ -1,6 +1,6 @@
 """Embedding tables whose module says ``sparse=True``: their gradient is of the rows read alone.
 
-What such gradients take of memory, network and optimizer is told in
+What such gradients take of memory, network and optimizer is explained in
 ``Estimator.plans.stage_price``. Sums of bags of rows (``EmbeddingBag``) are one operator, which
 reads the rows and writes the sums. Importing this module registers the operators with torch.
 """

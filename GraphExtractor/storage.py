@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from GraphExtractor.check import check_structure, warn_of
-from GraphExtractor.depth import with_layers
 from GraphExtractor.graph import (
     Attention,
     GraphKey,
@@ -24,6 +23,7 @@ from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.permission import CodePermission
+from GraphExtractor.replication import with_layers
 from GraphExtractor.widths import check_key
 from phaze_common.errors import ArtefactError, InputError, StaleArtefactError
 from phaze_common.file_formats import GRAPH, KEY, FormatError

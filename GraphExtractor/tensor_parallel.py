@@ -4,11 +4,12 @@ Column- and row-parallel linears, split heads and a split vocabulary follow Shoe
 section 3: one all-reduce per attention and per MLP block, forward (behind the row-parallel linear,
 Megatron's g) and backward (at the block's entrance, f). With sequence parallelism (Korthikanti et
 al. 2022, section 4.2) all-gather and reduce-scatter take their place and everything between the
-blocks works on a part of the sequence (``regather`` sees to it that also only parts are kept).
+blocks works on a part of the sequence (``run_again`` sees to it that only parts are saved).
 """
 
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatch
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -114,10 +115,10 @@ class _Megatron:
         if dimension == 0:
             bias = self.parts.along(linear.bias, 0) if linear.bias is not None else None
             return _Linear(weight, bias, transposed, None)
-        return _Linear(weight, linear.bias, transposed, self._leave)
-
-    def _leave(self, x: torch.Tensor) -> Any:
-        return custom_operators.leave_group(x, self.tp, self.sequence_parallel)
+        leave = partial(
+            custom_operators.leave_group, tp=self.tp, sequence_parallel=self.sequence_parallel
+        )
+        return _Linear(weight, linear.bias, transposed, leave)
 
     def communicate(self, plan: TensorParallelPlan) -> None:
         """Put f, or the all-gather of the sequence, at the entrances and before the head."""

@@ -73,8 +73,8 @@ FAKE_TENSOR_LOG = FakeTensor.__module__  # which tells of operators that fake te
 
 def preserve_version_counter(tensor: torch.Tensor) -> AbstractContextManager[Any]:
     """While active, writing into ``tensor`` does not spoil what autograd saved of it."""
-    kept: AbstractContextManager[Any] = torch.autograd._unsafe_preserve_version_counter(tensor)
-    return kept
+    guard: AbstractContextManager[Any] = torch.autograd._unsafe_preserve_version_counter(tensor)
+    return guard
 
 
 def no_init_weights() -> AbstractContextManager[Any]:

@@ -21,12 +21,11 @@ from GraphExtractor.attention import whole_operators
 from GraphExtractor.checkpoints import CHECKPOINTS, Checkpoint, CheckpointedPart
 from GraphExtractor.context_parallel import UNSHARED, SharedTokens
 from GraphExtractor.graph import Attention
-from GraphExtractor.inner_cuts import with_inner_cuts
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.model_work import WHOLE, Division
 from GraphExtractor.scans import whole_scans
-from GraphExtractor.segments import LayerPlace, Stamp, segments
+from GraphExtractor.segments import LayerPlace, Stamp, segments, with_inner_cuts
 from GraphExtractor.sparse_rows import sparse_gradients
 from GraphExtractor.torch_internals import (
     DataDependentOutputException,
@@ -42,6 +41,7 @@ from phaze_common.errors import InputError, PhazeError
 from phaze_common.progress import said_while
 
 logger = logging.getLogger(__name__)
+LossOf = Callable[[torch.nn.Module, Mapping[str, torch.Tensor]], torch.Tensor]
 _PRODUCTS = frozenset(
     getattr(torch.ops.aten, name).default
     for name in ("mm", "bmm", "addmm", "baddbmm", "convolution")
@@ -160,11 +160,23 @@ def substituted_operators(attention: Attention, shared: SharedTokens = UNSHARED)
         yield
 
 
+class StepLoss(torch.nn.Module):  # type: ignore[misc]
+    """The loss of a model as a module, whose weights can be replaced, of named inputs."""
+
+    def __init__(self, model: torch.nn.Module, loss_of: LossOf) -> None:
+        super().__init__()
+        self.model, self.loss_of = model, loss_of
+
+    def forward(self, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The loss."""
+        return self.loss_of(self.model, values)
+
+
 def trace_step(
     model: torch.nn.Module,
     layer_modules: Sequence[LayerModule],
     inputs: Mapping[str, torch.Tensor],
-    loss_of: Callable[[torch.nn.Module, Mapping[str, torch.Tensor]], torch.Tensor],
+    loss_of: LossOf,
     fake: FakeTensorMode,
     attention: Attention,
     shared: SharedTokens = UNSHARED,
@@ -187,15 +199,7 @@ def trace_step(
     parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
     stamper = Stamper(model, layer_modules)
 
-    class Step(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, values: list[torch.Tensor]) -> torch.Tensor:
-            return loss_of(self.model, dict(zip(inputs, values, strict=True)))
-
-    step = Step()
+    step = StepLoss(model, loss_of)
     graphs: list[torch.fx.Graph] = []  # the one being made
 
     def so_far() -> str:
@@ -206,14 +210,15 @@ def trace_step(
         graphs.append(get_proxy_mode().tracer.graph)
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
         with stamper.stamping(), substituted_operators(attention, shared):
-            loss = torch.func.functional_call(step, named, (values,))
+            given = dict(zip(inputs, values, strict=True))
+            loss = torch.func.functional_call(step, named, (given,))
         stamper.write(backward=True)
         traceback.set_stack_trace([])
         setup_stacktrace_preservation_hooks([loss.grad_fn])
         return list(torch.autograd.grad(loss, weights, allow_unused=True))
 
     def following_values(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[Any]:
-        with KnownValues(lambda: remember_lines(Step.forward.__code__)):
+        with KnownValues(lambda: remember_lines(StepLoss.forward.__code__)):
             return forward_backward(weights, values)
 
     try:

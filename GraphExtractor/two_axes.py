@@ -14,41 +14,20 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from GraphExtractor.custom_operators import FusedRmsNorm, communicate, define
-from GraphExtractor.divided_norms import DividedNorm
+from GraphExtractor.custom_operators import FusedRmsNorm, communicate, define_collective
+from GraphExtractor.divided_operators import DividedNorm, SummaLinear
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import TensorParallelPlan
-from GraphExtractor.summa import SummaLinear
 from GraphExtractor.tensor_parallel import DividedParameters, ShardsItself, divide_widths
 from phaze_common.errors import PhazeError
 
-_gather_ids = define(
-    "gather_ids",
-    "(Tensor ids, int tp2) -> Tensor",
-    lambda ids, tp2: ids.new_empty(*ids.shape[:-1], ids.shape[-1] * tp2),
-)
-_reduce_scatter_columns = define(
-    "reduce_scatter_columns",
-    "(Tensor x, int tp) -> Tensor",
-    lambda x, tp: x.new_empty(*x.shape[:-1], x.shape[-1] // tp),
-)
-_all_gather_columns = define(
-    "all_gather_columns",
-    "(Tensor x, int tp) -> Tensor",
-    lambda x, tp: x.new_empty(*x.shape[:-1], x.shape[-1] * tp),
-)
+_gather_ids = define_collective("gather_ids", grows=-1)
+_reduce_scatter_columns = define_collective("reduce_scatter_columns", shrinks=-1)
+_all_gather_columns = define_collective("all_gather_columns", grows=-1)
 # tokens of all rows with a part of the columns, for the row's own tokens with all columns of the
 # device's column; and back
-_tokens_for_columns = define(
-    "all_to_all_columns",
-    "(Tensor x, int tp2) -> Tensor",
-    lambda x, tp2: x.new_empty(*x.shape[:-2], x.shape[-2] // tp2, x.shape[-1] * tp2),
-)
-_columns_for_tokens = define(
-    "all_to_all_tokens",
-    "(Tensor x, int tp2) -> Tensor",
-    lambda x, tp2: x.new_empty(*x.shape[:-2], x.shape[-2] * tp2, x.shape[-1] // tp2),
-)
+_tokens_for_columns = define_collective("all_to_all_columns", grows=-1, shrinks=-2)
+_columns_for_tokens = define_collective("all_to_all_tokens", grows=-2, shrinks=-1)
 
 
 class DividedEmbedding(torch.nn.Module):  # type: ignore[misc]

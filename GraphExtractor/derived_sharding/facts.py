@@ -1,4 +1,4 @@
-"""What the search for splits asks about a traced step that does not depend on any split."""
+"""What the search for splits must know of a traced step that does not depend on any split."""
 
 import math
 import operator as python_operator

@@ -34,8 +34,8 @@ class InverseRules:
         self.facts = facts
         self._known: dict[tuple[Node, int | None, Shard], dict[Node, Shard]] = {}
 
-    def seeds_for(self, value: Node, wanted: Shard) -> dict[Node, Shard]:
-        """Splits of parameters, and of repeated values, that split ``value`` as ``wanted``.
+    def seeds_for(self, value: Node, required: Shard) -> dict[Node, Shard]:
+        """Splits of parameters, and of repeated values, that split ``value`` as ``required``.
 
         Constants are left out: of those an operator takes its own part. That the seeds do what they
         should is for the propagation to prove.
@@ -44,7 +44,7 @@ class InverseRules:
         """
         seeds: dict[Node, Shard] = {}
         found: dict[Node, Shard] = {}
-        pending: list[tuple[Node, int | None, Shard]] = [(value, None, wanted)]
+        pending: list[tuple[Node, int | None, Shard]] = [(value, None, required)]
         while pending:
             node, item, shard = pending.pop()
             if node not in self.facts.learned:
@@ -60,16 +60,16 @@ class InverseRules:
                 pending += [(at, None, spec) for at, spec in operands if found.get(at) != spec]
         return seeds
 
-    def _operands_for(self, node: Node, item: int | None, wanted: Shard) -> dict[Node, Shard]:
-        """Operands to split for a result, or one ``item`` of several, to be split as ``wanted``."""
-        key = node, item, wanted
+    def _operands_for(self, node: Node, item: int | None, required: Shard) -> dict[Node, Shard]:
+        """Operands to split for a result (or an ``item`` of it) to be split as ``required``."""
+        key = node, item, required
         if key in self._known:
             return self._known[key]
         operands = [operand for operand in node.all_input_nodes if shape_of(operand)]
-        choices = [(REPLICATED, *_candidates(node, item, each, wanted)) for each in operands]
+        choices = [(REPLICATED, *_candidates(node, item, each, required)) for each in operands]
         for combination in islice(product(*choices), _MOST_COMBINATIONS):
             specs = dict(zip(operands, combination, strict=True))
-            if _result_on(self.facts, node, item, specs) == wanted:
+            if _result_on(self.facts, node, item, specs) == required:
                 found = {each: spec for each, spec in specs.items() if isinstance(spec, Shard)}
                 self._known[key] = found
                 return found
@@ -89,35 +89,35 @@ def _result_on(
     return result[item or 0] if isinstance(result, tuple) else result
 
 
-def _candidates(node: Node, item: int | None, operand: Node, wanted: Shard) -> list[Shard]:
-    """Splits that an operand may have where the result has the ``wanted`` one."""
+def _candidates(node: Node, item: int | None, operand: Node, required: Shard) -> list[Shard]:
+    """Splits that an operand may have where the result has the ``required`` one."""
     shape, name = shape_of(operand), operator_name(node)
     found: list[Shard] = []
     if name in {"view", "_unsafe_view", "reshape", "_reshape_alias"}:
-        back = reshaped(wanted, shape_of(node), shape)
+        back = reshaped(required, shape_of(node), shape)
         return [back] if back else []
-    if name in {"split", "split_with_sizes"} and argument(node, "dim") % len(shape) == wanted.dim:
+    if name in {"split", "split_with_sizes"} and argument(node, "dim") % len(shape) == required.dim:
         sizes, place = piece_sizes(node), item or 0
-        parts = (*sizes[:place], *wanted.parts, *sizes[place + 1 :])
-        found.append(Shard(wanted.dim, parts))
-    elif name == "slice" and argument(node, "dim") % len(shape) == wanted.dim:
-        start, end = slice_range(node, shape[wanted.dim])
-        parts = (start, *wanted.parts, shape[wanted.dim] - end)
-        found.append(Shard(wanted.dim, tuple(part for part in parts if part)))
-    elif name == "cat" and (node.args[1] if len(node.args) > 1 else 0) % len(shape) == wanted.dim:
+        parts = (*sizes[:place], *required.parts, *sizes[place + 1 :])
+        found.append(Shard(required.dim, parts))
+    elif name == "slice" and argument(node, "dim") % len(shape) == required.dim:
+        start, end = slice_range(node, shape[required.dim])
+        parts = (start, *required.parts, shape[required.dim] - end)
+        found.append(Shard(required.dim, tuple(part for part in parts if part)))
+    elif name == "cat" and (node.args[1] if len(node.args) > 1 else 0) % len(shape) == required.dim:
         position = 0
         for piece in node.args[0]:
-            end = position + shape_of(piece)[wanted.dim]
+            end = position + shape_of(piece)[required.dim]
             if piece is operand:
-                parts = between(cut(wanted.parts, (position, end)), position, end)
-                found.append(Shard(wanted.dim, parts))
+                parts = between(cut(required.parts, (position, end)), position, end)
+                found.append(Shard(required.dim, parts))
             position = end
-    total = sum(wanted.parts)
+    total = sum(required.parts)
     for dim, size in enumerate(shape):
         if size == total:
-            found.append(Shard(dim, wanted.parts))
-        elif name == "attention" and all(part * size % total == 0 for part in wanted.parts):
-            found.append(Shard(dim, tuple(part * size // total for part in wanted.parts)))
+            found.append(Shard(dim, required.parts))
+        elif name == "attention" and all(part * size % total == 0 for part in required.parts):
+            found.append(Shard(dim, tuple(part * size // total for part in required.parts)))
         elif size > 1:
             found.append(Shard(dim, (size,)))
     return list(dict.fromkeys(found))

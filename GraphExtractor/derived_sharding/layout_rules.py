@@ -151,14 +151,14 @@ def _join(node: Node, seen: Seen) -> Result:
     dim = (node.args[1] if len(node.args) > 1 else 0) % (rank + stacked)
     joined: list[int] = []
     for operand in operands:
-        wanted, current = splits[0], seen(operand)
+        required, current = splits[0], seen(operand)
         if not stacked and dim == along:
-            wanted = Shard(along, (shape_of(operand)[along],))
+            required = Shard(along, (shape_of(operand)[along],))
             if isinstance(current, Shard) and current.dim == along:
-                wanted = current
-            joined += wanted.parts
-        if current != wanted:
-            raise Demand(operand, wanted)
+                required = current
+            joined += required.parts
+        if current != required:
+            raise Demand(operand, required)
     if stacked:
         return splits[0].at(along + (dim <= along))
     return Shard(along, tuple(joined)) if dim == along else splits[0]

@@ -152,9 +152,9 @@ class _Trial:
                         found.append({seed: Shard(shard.dim, packed)})
         return found[:_MOST_REPACKED]
 
-    def _seeds_for(self, reader: Node, value: Node, wanted: Shard) -> dict[Node, Shard]:
+    def _seeds_for(self, reader: Node, value: Node, required: Shard) -> dict[Node, Shard]:
         try:
-            return self.inverse.seeds_for(value, wanted)
+            return self.inverse.seeds_for(value, required)
         except Obstacle as obstacle:
             raise _Blocked(reader, obstacle.reason, obstacle.pieces) from obstacle
 
@@ -187,8 +187,8 @@ class _Trial:
     def _follow(self, node: Node, demand: Demand) -> None:
         """Split what must be split (more finely) for ``node`` to run on parts; look at it again."""
         state, names = self.propagation, self.facts.step.parameters
-        wanted = self._seeds_for(node, demand.operand, demand.shard)
-        changed = {seed: shard for seed, shard in wanted.items() if state.seed(seed) != shard}
+        required = self._seeds_for(node, demand.operand, demand.shard)
+        changed = {seed: shard for seed, shard in required.items() if state.seed(seed) != shard}
         if not changed:
             raise _Blocked(node, "needs operands split alike, which they are not") from demand
         for seed, shard in changed.items():

@@ -114,7 +114,7 @@ class Propagation:
     def _context(self, node: Node) -> Context:
         forward = self.facts.step.origins[node].forward
         sliced: Result = REPLICATED
-        if forward is not None and forward.args and _is_slice(forward):
+        if forward is not None and forward.target is torch.ops.aten.slice.Tensor:
             sliced = self.result(forward.args[0])
         backward = self.facts.is_backward(node)
         return Context(partial(self.seen, node), backward, sliced, self.facts.weights)
@@ -163,10 +163,6 @@ class Propagation:
                 break
             node = maker
         return node
-
-
-def _is_slice(node: Node) -> bool:
-    return node.op == "call_function" and node.target is torch.ops.aten.slice.Tensor
 
 
 def splits(propagation: Propagation) -> Iterator[tuple[Node, Shard]]:

@@ -136,7 +136,11 @@ class _Rewriter:
 
     def _mixed(self, node: Node, origin: NodeOrigin) -> Node:
         """Adds whole values to whole ones, partial to partial ones, and both once it is due."""
-        summands = [self.mixed.get(operand) or self._summand(operand) for operand in node.args]
+        summands: list[tuple[Node | None, Node | None]] = []
+        for operand in node.args:
+            copy, partial_ = self.copies[operand], self.splits.result(operand) is PARTIAL
+            alone = (None, copy) if partial_ else (copy, None)
+            summands.append(self.mixed.get(operand) or alone)
         added: list[Node | None] = []
         for each in zip(*summands, strict=True):
             present = tuple(summand for summand in each if summand is not None)
@@ -150,10 +154,6 @@ class _Rewriter:
             return summand
         reduced = self._reduced(summand, self.origins[summand])
         return self._call(node.target, (whole, reduced), {}, origin)
-
-    def _summand(self, operand: Node) -> tuple[Node | None, Node | None]:
-        copy = self.copies[operand]
-        return (None, copy) if self.splits.spec(operand) is PARTIAL else (copy, None)
 
     def _operand(self, node: Node, operand: Node, origin: NodeOrigin) -> Node:
         """Copy of an operand as ``node`` reads it: whole, its part, or a part cut out."""

@@ -7,19 +7,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 
-from GraphExtractor.layer_modules import LayerModules
-from GraphExtractor.sources.config_values import ConfigSize
+from GraphExtractor.layer_modules import LayerModules, find_layer_modules
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues
 from phaze_common.numbers import number
 
 if TYPE_CHECKING:
     import torch
 
     from GraphExtractor.graph import GraphKey, ModelGraph
-    from GraphExtractor.sources.config_values import ConfigValues
 
 logger = logging.getLogger(__name__)
+Inputs: TypeAlias = "Mapping[str, torch.Tensor]"  # by name
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class ModelFamily(ABC):
     couples_rows: ClassVar[bool] = False  # norms over a batch make rows depend on each other
     drops_unused: ClassVar[bool] = False  # parameters without gradient are left out, not refused
     model_type: ClassVar[str] = ""  # of Hugging Face configurations that ``from_config`` reads
-    # what those must name, and must say where they say it
+    # what those must name (as a rule their folder is in it), and must say where they say it
     architectures: ClassVar[tuple[str, ...]] = ()
     fixed: ClassVar[Mapping[str, object]] = {}
     keys: ClassVar[Mapping[str, ConfigSize]] = {}  # of the fields that those say
@@ -101,7 +101,7 @@ class ModelFamily(ABC):
         """
         if not cls.keys:
             raise NotImplementedError(f"{cls.__name__} reads no configurations")
-        config.expect_architecture(*cls.architectures)
+        config.expect_architecture(*cls.architectures or (f"{cls.folder}ForCausalLM",))
         config.expect_each(**cls.fixed)
         return cls(**cls.read_sizes(config))
 
@@ -179,12 +179,31 @@ class ModelFamily(ABC):
 
     @abstractmethod
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """Run the forward pass up to the scalar training loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndescribedFamily(ModelFamily):
+    """The model of a file at ``path``; ``version`` is a hash of it, ``tokens``: it has a length."""
+
+    blocks: ClassVar[tuple[str, ...]] = ()
+    described: ClassVar[bool] = False
+
+    layers: int = 0
+    path: str
+    version: str
+    tokens: bool = True
+
+    @property
+    def has_sequence(self) -> bool:
+        """See base class."""
+        return self.tokens
+
+    def layer_modules(self, model: torch.nn.Module) -> LayerModules:
+        """See base class."""
+        return find_layer_modules(model)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,10 +256,7 @@ class LanguageModelFamily(TransformerFamily):
         return {"input_ids": token_ids(key), "labels": token_ids(key)}
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """Next-token cross entropy; labels come shifted, as training data loaders deliver them.
 
@@ -275,10 +291,7 @@ class ImageClassifierFamily(ModelFamily):
         return {"images": torch.zeros(rows, 3, side, side), "labels": labels}
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """Cross entropy of the classes, which are not divided over a tensor-parallel group."""
         from torch.nn import functional

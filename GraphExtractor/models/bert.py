@@ -7,20 +7,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import (
     CrossEntropy,
+    Inputs,
     ModelFamily,
     TensorParallelPlan,
     TransformerFamily,
     token_ids,
 )
-from GraphExtractor.sources.config_values import ConfigSize
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, standard_sizes
 
 if TYPE_CHECKING:
     import torch
-
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +56,9 @@ class Bert(TransformerFamily):
         "type_vocab_size": 2,
         "tie_word_embeddings": True,
     }
-    keys: ClassVar[Mapping[str, ConfigSize]] = {
-        "layers": ConfigSize("num_hidden_layers", 12),
-        "hidden": ConfigSize("hidden_size", 768),
-        "heads": ConfigSize("num_attention_heads", 12),
-        "ffn": ConfigSize("intermediate_size", 3072),
-        "vocabulary": ConfigSize("vocab_size", 30522),
-        "sequence_length": ConfigSize("max_position_embeddings", 512),
-    }
+    keys: ClassVar[Mapping[str, ConfigSize]] = standard_sizes(
+        layers=12, hidden=768, heads=12, ffn=3072, vocabulary=30522, sequence_length=512
+    )
 
     next_sentence: bool = True  # whether pooler and head that predict the next sentence are there
 
@@ -96,10 +90,7 @@ class Bert(TransformerFamily):
         return inputs
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """Masked-token loss over all positions plus next-sentence loss."""
         import torch
@@ -122,11 +113,7 @@ class MegatronBert(Bert):
     # what a configuration leaves out has the size of the large model
     keys: ClassVar[Mapping[str, ConfigSize]] = {
         **Bert.keys,
-        "layers": ConfigSize("num_hidden_layers", 24),
-        "hidden": ConfigSize("hidden_size", 1024),
-        "heads": ConfigSize("num_attention_heads", 16),
-        "ffn": ConfigSize("intermediate_size", 4096),
-        "vocabulary": ConfigSize("vocab_size", 29056),
+        **standard_sizes(layers=24, hidden=1024, heads=16, ffn=4096, vocabulary=29056),
     }
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:

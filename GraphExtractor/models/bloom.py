@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
-from GraphExtractor.sources.config_values import ConfigSize
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues
 
 if TYPE_CHECKING:
     import torch
-
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +32,6 @@ class Bloom(LanguageModelFamily):
         first="transformer.word_embeddings_layernorm",
         divided={"*.self_attention": ("heads",)},
     )
-    architectures: ClassVar[tuple[str, ...]] = ("BloomForCausalLM",)
     fixed: ClassVar[Mapping[str, object]] = {
         "hidden_dropout": 0.0,
         "attention_dropout": 0.0,
@@ -60,7 +57,7 @@ class Bloom(LanguageModelFamily):
         import torch
         from transformers import BloomConfig, BloomForCausalLM
 
-        from GraphExtractor.alibi import AlibiAttention
+        from GraphExtractor.biased_attention import AlibiAttention
 
         settings = self.written_sizes(vocab_size=vocabulary, use_cache=False)
         model = BloomForCausalLM(BloomConfig(**settings))

@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily, TensorParallelPlan
-from GraphExtractor.sources.config_values import ConfigSize
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, standard_sizes
 
 if TYPE_CHECKING:
     import torch
-
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +32,6 @@ class DeepseekV3(LlamaLikeFamily):
         embedding="model.embed_tokens",
         head="lm_head",
     )
-    architectures: ClassVar[tuple[str, ...]] = ("DeepseekV3ForCausalLM",)
     fixed: ClassVar[Mapping[str, object]] = {
         "hidden_act": "silu",
         "attention_bias": False,
@@ -43,21 +40,16 @@ class DeepseekV3(LlamaLikeFamily):
         "moe_layer_freq": 1,
     }
     keys: ClassVar[Mapping[str, ConfigSize]] = {
-        "layers": ConfigSize("num_hidden_layers", 61),
-        "hidden": ConfigSize("hidden_size", 7168),
-        "heads": ConfigSize("num_attention_heads", 128),
-        "ffn": ConfigSize("intermediate_size", 18432),
+        **standard_sizes(layers=61, hidden=7168, heads=128, ffn=18432, chosen=8),
+        **standard_sizes(vocabulary=129280, sequence_length=4096),
         "expert_ffn": ConfigSize("moe_intermediate_size", 2048),
         "experts": ConfigSize("n_routed_experts", 256),
-        "chosen": ConfigSize("num_experts_per_tok", 8),
         "shared": ConfigSize("n_shared_experts", 1),
         "query_rank": ConfigSize("q_lora_rank", 1536),
         "key_rank": ConfigSize("kv_lora_rank", 512),
         "plain_width": ConfigSize("qk_nope_head_dim", 128),
         "rotary_width": ConfigSize("qk_rope_head_dim", 64),
         "value_width": ConfigSize("v_head_dim", 128),
-        "vocabulary": ConfigSize("vocab_size", 129280),
-        "sequence_length": ConfigSize("max_position_embeddings", 4096),
     }
 
     dense_layers: int

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import (
     CrossEntropy,
+    Inputs,
     ModelFamily,
     TensorParallelPlan,
     TransformerFamily,
@@ -16,8 +18,6 @@ from phaze_common.choices import TensorLayout
 
 if TYPE_CHECKING:
     import torch
-
-    from GraphExtractor.graph import GraphKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class DenseVit(TransformerFamily):
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class; ``attention`` is not needed where attention is torch's own function."""
-        from GraphExtractor.dense_vit import DensePredictor
+        from GraphExtractor.vision_modules import DensePredictor
 
         patches = self.positions(key.sequence_length)
         return DensePredictor(patches, self.pixels, self.hidden, self.layers, self.heads, self.ffn)
@@ -67,10 +67,7 @@ class DenseVit(TransformerFamily):
         }
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """Mean squared error."""
         loss: torch.Tensor = model.loss(inputs["patches"], inputs["fields"])

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
-from GraphExtractor.sources.config_values import ConfigSize
-
-if TYPE_CHECKING:
-    from GraphExtractor.graph import GraphKey
+from GraphExtractor.sources.config_values import ConfigSize, standard_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +19,6 @@ class Llama(LlamaLikeFamily):
     folder: ClassVar[str] = "Llama"
     model_type: ClassVar[str] = "llama"
     divides_twice: ClassVar[bool] = True
-    architectures: ClassVar[tuple[str, ...]] = ("LlamaForCausalLM",)
     fixed: ClassVar[Mapping[str, object]] = {
         "hidden_act": "silu",
         "attention_bias": False,
@@ -30,14 +27,8 @@ class Llama(LlamaLikeFamily):
         "tie_word_embeddings": False,
     }
     keys: ClassVar[Mapping[str, ConfigSize]] = {
-        "layers": ConfigSize("num_hidden_layers", 32),
-        "hidden": ConfigSize("hidden_size", 4096),
-        "heads": ConfigSize("num_attention_heads", 32),
-        "head_width": ConfigSize("head_dim"),
-        "kv_heads": ConfigSize("num_key_value_heads", "heads"),
-        "ffn": ConfigSize("intermediate_size", 11008),
-        "vocabulary": ConfigSize("vocab_size", 32000),
-        "sequence_length": ConfigSize("max_position_embeddings", 2048),
+        **standard_sizes(layers=32, hidden=4096, heads=32, head_width=0, kv_heads="heads"),
+        **standard_sizes(ffn=11008, vocabulary=32000, sequence_length=2048),
     }
 
     tied: bool = False  # the head has the weights of the embedding

@@ -8,7 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from GraphExtractor.models.base import ExpertsLikeLlama, ModelFamily
-from GraphExtractor.sources.config_values import ConfigSize
+from GraphExtractor.sources.config_values import ConfigSize, standard_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +17,6 @@ class Mixtral(ExpertsLikeLlama):
 
     folder: ClassVar[str] = "Mixtral"
     model_type: ClassVar[str] = "mixtral"
-    architectures: ClassVar[tuple[str, ...]] = ("MixtralForCausalLM",)
     fixed: ClassVar[Mapping[str, object]] = {
         "hidden_act": "silu",
         "attention_dropout": 0.0,
@@ -25,16 +24,9 @@ class Mixtral(ExpertsLikeLlama):
         "tie_word_embeddings": False,
     }
     keys: ClassVar[Mapping[str, ConfigSize]] = {
-        "layers": ConfigSize("num_hidden_layers", 32),
-        "hidden": ConfigSize("hidden_size", 4096),
-        "heads": ConfigSize("num_attention_heads", 32),
-        "head_width": ConfigSize("head_dim"),
-        "kv_heads": ConfigSize("num_key_value_heads", 8),
-        "ffn": ConfigSize("intermediate_size", 14336),
+        **standard_sizes(layers=32, hidden=4096, heads=32, head_width=0, kv_heads=8, ffn=14336),
+        **standard_sizes(chosen=2, vocabulary=32000, sequence_length=131072),
         "experts": ConfigSize("num_local_experts", 8),
-        "chosen": ConfigSize("num_experts_per_tok", 2),
-        "vocabulary": ConfigSize("vocab_size", 32000),
-        "sequence_length": ConfigSize("max_position_embeddings", 131072),
     }
 
     chosen: int = 2

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
-from GraphExtractor.sources.config_values import ConfigSize
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues
 
 if TYPE_CHECKING:
     import torch
-
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +60,7 @@ class Mpt(LanguageModelFamily):
         import torch
         from transformers import MptConfig, MptForCausalLM
 
-        from GraphExtractor.alibi import AlibiAttention
+        from GraphExtractor.biased_attention import AlibiAttention
 
         settings = self.written_sizes(
             vocab_size=vocabulary, max_seq_len=key.sequence_length, use_cache=False

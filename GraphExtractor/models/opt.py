@@ -7,20 +7,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import (
     CrossEntropy,
+    Inputs,
     ModelFamily,
     TensorParallelPlan,
     TransformerFamily,
     token_ids,
 )
-from GraphExtractor.sources.config_values import ConfigSize
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, standard_sizes
 
 if TYPE_CHECKING:
     import torch
-
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +38,6 @@ class Opt(TransformerFamily):
         head="lm_head",
         divided={"*.self_attn": ("num_heads",)},
     )
-    architectures: ClassVar[tuple[str, ...]] = ("OPTForCausalLM",)
     fixed: ClassVar[Mapping[str, object]] = {
         "activation_function": "relu",
         "dropout": 0.1,
@@ -51,12 +49,8 @@ class Opt(TransformerFamily):
         "tie_word_embeddings": True,
     }
     keys: ClassVar[Mapping[str, ConfigSize]] = {
-        "layers": ConfigSize("num_hidden_layers", 12),
-        "hidden": ConfigSize("hidden_size", 768),
-        "heads": ConfigSize("num_attention_heads", 12),
+        **standard_sizes(layers=12, hidden=768, heads=12, vocabulary=50272, sequence_length=2048),
         "ffn": ConfigSize("ffn_dim", 3072),
-        "vocabulary": ConfigSize("vocab_size", 50272),
-        "sequence_length": ConfigSize("max_position_embeddings", 2048),
         "word_embedding": ConfigSize("word_embed_proj_dim", "hidden"),
     }
 
@@ -95,10 +89,7 @@ class Opt(TransformerFamily):
         return {name: token_ids(key) for name in ("input_ids", "position_ids", "labels")}
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
         output = model(input_ids=inputs["input_ids"], position_ids=inputs["position_ids"])

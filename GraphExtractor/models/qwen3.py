@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
-from GraphExtractor.sources.config_values import ConfigSize
-
-if TYPE_CHECKING:
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, standard_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +19,6 @@ class Qwen3(LlamaLikeFamily):
     folder: ClassVar[str] = "Qwen3"
     model_type: ClassVar[str] = "qwen3"
     divides_twice: ClassVar[bool] = True
-    architectures: ClassVar[tuple[str, ...]] = ("Qwen3ForCausalLM",)
     fixed: ClassVar[Mapping[str, object]] = {
         "hidden_act": "silu",
         "attention_bias": False,
@@ -30,14 +26,8 @@ class Qwen3(LlamaLikeFamily):
         "use_sliding_window": False,
     }
     keys: ClassVar[Mapping[str, ConfigSize]] = {
-        "layers": ConfigSize("num_hidden_layers", 32),
-        "hidden": ConfigSize("hidden_size", 4096),
-        "heads": ConfigSize("num_attention_heads", 32),
-        "kv_heads": ConfigSize("num_key_value_heads", 32),
-        "head_width": ConfigSize("head_dim", 128),
-        "ffn": ConfigSize("intermediate_size", 22016),
-        "vocabulary": ConfigSize("vocab_size", 151936),
-        "sequence_length": ConfigSize("max_position_embeddings", 32768),
+        **standard_sizes(layers=32, hidden=4096, heads=32, kv_heads=32, head_width=128),
+        **standard_sizes(ffn=22016, vocabulary=151936, sequence_length=32768),
     }
 
     head_width: int = 128

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from GraphExtractor.models.base import ExpertsLikeLlama, ModelFamily
-from GraphExtractor.sources.config_values import ConfigSize
-
-if TYPE_CHECKING:
-    from GraphExtractor.sources.config_values import ConfigValues
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, standard_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +17,6 @@ class Qwen3Moe(ExpertsLikeLlama):
 
     folder: ClassVar[str] = "Qwen3Moe"
     model_type: ClassVar[str] = "qwen3_moe"
-    architectures: ClassVar[tuple[str, ...]] = ("Qwen3MoeForCausalLM",)
     fixed: ClassVar[Mapping[str, object]] = {
         "hidden_act": "silu",
         "attention_bias": False,
@@ -30,16 +26,10 @@ class Qwen3Moe(ExpertsLikeLlama):
         "decoder_sparse_step": 1,
     }
     keys: ClassVar[Mapping[str, ConfigSize]] = {
-        "layers": ConfigSize("num_hidden_layers", 24),
-        "hidden": ConfigSize("hidden_size", 2048),
-        "heads": ConfigSize("num_attention_heads", 32),
-        "kv_heads": ConfigSize("num_key_value_heads", 4),
-        "head_width": ConfigSize("head_dim"),
+        **standard_sizes(layers=24, hidden=2048, heads=32, kv_heads=4, head_width=0, chosen=8),
+        **standard_sizes(vocabulary=151936, sequence_length=32768),
         "ffn": ConfigSize("moe_intermediate_size", 768),
         "experts": ConfigSize("num_local_experts", 128, instead="num_experts"),
-        "chosen": ConfigSize("num_experts_per_tok", 8),
-        "vocabulary": ConfigSize("vocab_size", 151936),
-        "sequence_length": ConfigSize("max_position_embeddings", 32768),
     }
 
     head_width: int = 128

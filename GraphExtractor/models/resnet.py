@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import ImageClassifierFamily, ModelFamily
-from GraphExtractor.sources.config_values import ConfigSize, InexpressibleError
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, InexpressibleError
 from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
 CLASSES = ImageClassifierFamily.classes
 IMAGE_SIDE = 224  # of ImageNet
@@ -92,7 +91,7 @@ class ResNet(ImageClassifierFamily):
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class; there is no attention."""
-        from GraphExtractor.wide_resnet import WideResNet
+        from GraphExtractor.vision_modules import WideResNet
 
         return WideResNet(self.depths, self.base, self.widening, self.classes)
 

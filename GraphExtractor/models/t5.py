@@ -7,22 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import (
     CrossEntropy,
+    Inputs,
     ModelFamily,
     TensorParallelPlan,
     TransformerFamily,
     token_ids,
 )
-from GraphExtractor.sources.config_values import ConfigSize
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues
 from phaze_common.choices import KeyExchange
 from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import torch
-
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +87,7 @@ class T5(TransformerFamily):
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class; ``attention`` is not needed where attention is torch's own function."""
-        from GraphExtractor.encoder_decoder import BlockSizes, EncoderDecoder
+        from GraphExtractor.biased_attention import BlockSizes, EncoderDecoder
 
         sizes = BlockSizes(self.hidden, self.heads, self.head_width, self.ffn)
         return EncoderDecoder(vocabulary, self.layers // 2, sizes)
@@ -98,10 +97,7 @@ class T5(TransformerFamily):
         return {"ids": token_ids(key), "decoder_ids": token_ids(key), "labels": token_ids(key)}
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """Cross entropy of the decoder's next tokens; labels come shifted."""
         return cross_entropy(model(inputs["ids"], inputs["decoder_ids"]), inputs["labels"])

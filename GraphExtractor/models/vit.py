@@ -7,20 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import (
     ImageClassifierFamily,
     ModelFamily,
     TensorParallelPlan,
     TransformerFamily,
 )
-from GraphExtractor.sources.config_values import ConfigSize
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, standard_sizes
 from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import torch
-
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +48,7 @@ class Vit(ImageClassifierFamily, TransformerFamily):
         "qkv_bias": True,
     }
     keys: ClassVar[Mapping[str, ConfigSize]] = {
-        "layers": ConfigSize("num_hidden_layers", 12),
-        "hidden": ConfigSize("hidden_size", 768),
-        "heads": ConfigSize("num_attention_heads", 12),
-        "ffn": ConfigSize("intermediate_size", 3072),
+        **standard_sizes(layers=12, hidden=768, heads=12, ffn=3072),
         "patch": ConfigSize("patch_size", 16),
     }
 

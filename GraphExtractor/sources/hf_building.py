@@ -12,15 +12,28 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from GraphExtractor.attention import with_masks
-from GraphExtractor.expert_shares import share_experts
+from GraphExtractor.experts import share_experts
 from GraphExtractor.known_values import KnownValues, with_value
-from GraphExtractor.sources.building import MixedProducts, as_fake, built_on_fake, shapes_only
+from GraphExtractor.sources.building import (
+    MixedProducts,
+    as_fake,
+    built_on_fake,
+    checked_loss,
+    mean_of,
+    own_loss,
+    shapes_only,
+    tensors_in,
+)
 from GraphExtractor.sources.config_values import ConfigValues, HuggingFaceForm
 from GraphExtractor.sources.hf_files import default_values, named_architecture, rotates_by_sections
 from GraphExtractor.sources.hf_inputs import Reader
-from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss, tensors_in
-from GraphExtractor.sources.token_loops import MOST_STEPS, OF_CHUNKS, SHORTER, TokenLoops
-from GraphExtractor.sources.user_errors import users_code
+from GraphExtractor.sources.user_errors import (
+    MOST_STEPS,
+    OF_CHUNKS,
+    SHORTER,
+    TokenLoops,
+    users_code,
+)
 from GraphExtractor.torch_internals import unset_fake_temporarily
 from phaze_common.echo import as_given
 from phaze_common.errors import InputError
@@ -43,7 +56,7 @@ def other_form(
 
     Code that misses something (None where it reads a mask) gets masks. Sections of heads that
     rotate by time, height and width are made to fit heads that are not of released widths. Text
-    that an image cannot be put into, since code asks for more than a configuration tells of it or
+    that an image cannot be put into, since code needs more than a configuration tells of it or
     counts its tokens otherwise, is priced alone. A loss that is not implemented, or compares
     targets of another shape, is left out.
     """

@@ -12,14 +12,19 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from GraphExtractor.layer_modules import LayerModules, find_layer_modules
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TransformerFamily
-from GraphExtractor.sources.config_bounds import check_sizes
+from GraphExtractor.models.base import (
+    CrossEntropy,
+    Inputs,
+    ModelFamily,
+    TransformerFamily,
+    UndescribedFamily,
+)
 from GraphExtractor.sources.config_values import (
     LONGEST_DEFAULT,
     ConfigValues,
     HuggingFaceForm,
     InexpressibleError,
+    check_sizes,
     with_floats,
 )
 from GraphExtractor.sources.hf_files import (
@@ -84,7 +89,6 @@ def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFa
     length, tokens = _default_length(config.values, model_type)
     experts, stacked = _experts(config.values, model_type)
     return HuggingFaceModule(
-        layers=0,
         sequence_length=length,
         tokens=tokens,
         experts=experts if stacked else 0,
@@ -110,10 +114,10 @@ def _default_length(values: Mapping[str, Any], model_type: str) -> tuple[int, bo
             return 1, False
         if "input_values" in reads:
             return LONGEST_SOUND, True
-    stated = (
+    lengths = (
         part[key] for part in (own, *parts) for key in _POSITIONS if type(part.get(key)) is int
     )
-    found = next(stated, LONGEST_DEFAULT)
+    found = next(lengths, LONGEST_DEFAULT)
     if places_tokens_behind_padding(model_type):
         padding = own.get("pad_token_id")
         found -= (padding if type(padding) is int else 0) + 1
@@ -161,16 +165,13 @@ def _content(path: str) -> Mapping[str, Any]:
     try:
         stat = Path(path).stat()
     except OSError:  # which reading says
-        return _parsed(path)
-    return _unchanged(path, stat.st_mtime_ns, stat.st_size)
+        return _parsed(path, 0, 0)
+    return _parsed(path, stat.st_mtime_ns, stat.st_size)
 
 
-@lru_cache(maxsize=16)  # every step of building a model asks for its configuration
-def _unchanged(path: str, modified_ns: int, size_bytes: int) -> Mapping[str, Any]:
-    return _parsed(path)
-
-
-def _parsed(path: str) -> Mapping[str, Any]:
+@lru_cache(maxsize=16)  # every step of building a model reads its configuration
+def _parsed(path: str, modified_ns: int, size_bytes: int) -> Mapping[str, Any]:
+    """The content of a file of this size that was written at ``modified_ns``."""
     content = read_json(Path(path), "a config.json")
     if not isinstance(content, dict):
         raise InputError(
@@ -192,21 +193,15 @@ def _check_known(path: str, model_type: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HuggingFaceModule(ModelFamily):
-    """A configuration of transformers as it stands; ``version`` is a hash of its content.
+class HuggingFaceModule(UndescribedFamily):
+    """A configuration of transformers as it stands.
 
-    ``tokens``: it has a length. ``mixture``: it has experts, though its code may hold each by
-    itself, which no plan divides.
+    ``mixture``: it has experts, though its code may hold each by itself, which no plan divides.
     """
 
     folder: ClassVar[str] = "HuggingFace"
-    blocks: ClassVar[tuple[str, ...]] = ()
-    described: ClassVar[bool] = False
     drops_unused: ClassVar[bool] = True
 
-    path: str
-    version: str
-    tokens: bool = True
     mixture: bool = False
 
     @property
@@ -237,11 +232,6 @@ class HuggingFaceModule(ModelFamily):
         """Tokens of an image by micro-batch size and sequence length of models that were built."""
         return {}
 
-    @property
-    def has_sequence(self) -> bool:
-        """See base class."""
-        return self.tokens
-
     def check(self, key: GraphKey) -> None:
         """See base class."""
         if not self.tokens and key.sequence_length != 1:
@@ -255,10 +245,6 @@ class HuggingFaceModule(ModelFamily):
             raise InputError(
                 f"{self.path} has no plan for context parallelism, given degree {key.cp}; use 1"
             )
-
-    def layer_modules(self, model: torch.nn.Module) -> LayerModules:
-        """See base class."""
-        return find_layer_modules(model)
 
     def failures(self) -> AbstractContextManager[None]:
         """See base class."""
@@ -308,10 +294,7 @@ class HuggingFaceModule(ModelFamily):
         return inputs(self._config, key, tokens, form)
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """See base class."""
         from GraphExtractor.sources.hf_building import loss

@@ -184,7 +184,8 @@ class Reader:
                 yield name, _ids(batch)
         if "labels" not in names:
             return
-        if self.name.endswith(_TEXT_TASKS) or self._encodes_and_decodes:
+        paired = "decoder_input_ids" in names and not self.name.endswith(_SAMPLE_TASKS)
+        if self.name.endswith(_TEXT_TASKS) or paired:
             yield "labels", _ids(batch, key.sequence_length)
         elif self.name.endswith(_PIXEL_TASKS):
             yield "labels", _ids(batch, *given["pixel_values"].shape[-2:])
@@ -194,10 +195,6 @@ class Reader:
             yield "labels", _ids(batch, key.sequence_length)
         elif not self.name.endswith(_BY_VALUE_TASKS):
             yield "labels", _ids(batch)
-
-    @property
-    def _encodes_and_decodes(self) -> bool:
-        return "decoder_input_ids" in self.parameters and not self.name.endswith(_SAMPLE_TASKS)
 
     def _parts(self) -> Iterator[Any]:
         """The configuration, then those of what reads images."""

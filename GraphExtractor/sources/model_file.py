@@ -108,13 +108,13 @@ def _check_arguments(
     needed = taken - len(arguments.defaults)
     named = sum(default is None for default in arguments.kw_defaults)
     if named or needed > most or (taken < fewest and arguments.vararg is None):
-        wanted = {
+        expected = {
             "build": "no arguments",
             "example_inputs": "(micro_batch_size, sequence_length)",
             "loss": "one argument, the module's output",
         }[function.name]
         raise InputError(
-            f"{where} must take {wanted}, but needs {needed + named} and takes {taken}; change "
+            f"{where} must take {expected}, but needs {needed + named} and takes {taken}; change "
             "its parameters"
         )
 

@@ -2,7 +2,7 @@
 
 A *unit* is a run of a layer module with what follows it up to the next run; unit 0 is what comes
 before the first. Blocks that are left out must be units like their neighbours, each fed by the one
-before and by what the whole series shares, read by the next one only; every unit that is kept must
+before and by what the whole series shares, read by the next one only; every unit that is left must
 do what it does in the whole model. So code that treats blocks by number is found.
 """
 

@@ -16,10 +16,16 @@ import torch
 from torch.nn import functional
 
 from GraphExtractor.models.base import CrossEntropy
-from GraphExtractor.sources.building import as_fake, built_on_fake, made_on_fake, shapes_only
-from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss
-from GraphExtractor.sources.token_loops import OWN_CODE, TokenLoops
-from GraphExtractor.sources.user_errors import users_code
+from GraphExtractor.sources.building import (
+    as_fake,
+    built_on_fake,
+    checked_loss,
+    made_on_fake,
+    mean_of,
+    own_loss,
+    shapes_only,
+)
+from GraphExtractor.sources.user_errors import OWN_CODE, TokenLoops, users_code
 from GraphExtractor.torch_internals import pytree
 from phaze_common.errors import InputError
 
@@ -46,8 +52,8 @@ class UserFile:
 
     @contextmanager
     def _running(self, what: str) -> Iterator[None]:
-        """While active, the file's code runs: without weights, and with what lies beside it."""
-        with users_code(self.path, what), shapes_only(), _beside(Path(self.path)):
+        """While active, the file's code runs: without weights, and finds its folder."""
+        with users_code(self.path, what), shapes_only(), _with_its_folder(Path(self.path)):
             yield
 
     def _function(self, name: str) -> Callable[..., Any]:
@@ -136,7 +142,12 @@ class UserFile:
         replaced: AbstractContextManager[Any] = nullcontext()
         if cross_entropy:
             replaced = patch.object(functional, "cross_entropy", _in_place_of(cross_entropy))
-        with shapes_only(), _beside(Path(self.path)), replaced, TokenLoops(model, OWN_CODE):
+        with (
+            shapes_only(),
+            _with_its_folder(Path(self.path)),
+            replaced,
+            TokenLoops(model, OWN_CODE),
+        ):
             with users_code(self.path, f"the forward pass{self._split}"):
                 output = self._called(model, inputs)
             if own:
@@ -181,7 +192,7 @@ def _in_place_of(cross_entropy: CrossEntropy) -> Callable[..., torch.Tensor]:
 
 
 def _loaded(path: Path) -> ModuleType:
-    """Run a file as a module of a package of what lies beside it."""
+    """Run a file as a module of a package of its folder."""
     package = ModuleType(_PACKAGE)
     package.__path__ = [str(path.parent)]
     name = f"{_PACKAGE}.{path.stem}"
@@ -195,8 +206,8 @@ def _loaded(path: Path) -> ModuleType:
 
 
 @contextmanager
-def _beside(path: Path) -> Iterator[None]:
-    """Let the file import what lies beside it, of which nothing is left afterwards."""
+def _with_its_folder(path: Path) -> Iterator[None]:
+    """Let the file import from its folder, of which nothing is left afterwards."""
     paths, modules = list(sys.path), set(sys.modules)
     sys.path.insert(0, str(path.parent))
     try:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.layer_modules import LayerModules, find_layer_modules
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan
+from GraphExtractor.models.base import CrossEntropy, Inputs, TensorParallelPlan, UndescribedFamily
 from GraphExtractor.sources.model_file import read_model_file
 from phaze_common.errors import InputError
 
@@ -25,16 +24,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserModule(ModelFamily):
-    """A model file; ``version`` is a hash of it, ``tokens``: inputs depend on a length."""
+class UserModule(UndescribedFamily):
+    """A model file."""
 
     folder: ClassVar[str] = "User"
-    blocks: ClassVar[tuple[str, ...]] = ()
-    described: ClassVar[bool] = False
 
-    path: str
-    version: str
-    tokens: bool
     own_plan: TensorParallelPlan
     sizes: Mapping[str, int]
 
@@ -43,16 +37,10 @@ class UserModule(ModelFamily):
         """The model of a file, which is not run yet; raises InputError as ``read_model_file``."""
         file = read_model_file(path)
         return cls(
-            layers=0,
             sequence_length=file.sequence_length,
             own_plan=file.plan,
             **{name: getattr(file, name) for name in ("path", "version", "tokens", "sizes")},
         )
-
-    @property
-    def has_sequence(self) -> bool:
-        """See base class."""
-        return self.tokens
 
     @property
     def divided_sizes(self) -> Mapping[str, int]:
@@ -89,10 +77,6 @@ class UserModule(ModelFamily):
                 "a module of your own are tokens is not known; use 1"
             )
 
-    def layer_modules(self, model: torch.nn.Module) -> LayerModules:
-        """See base class."""
-        return find_layer_modules(model)
-
     def failures(self) -> AbstractContextManager[None]:
         """See base class."""
         from GraphExtractor.sources.user_errors import users_code
@@ -121,10 +105,7 @@ class UserModule(ModelFamily):
         return inputs
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """See base class; a head split over the vocabulary has a cross entropy of its own."""
         return self._file.loss(model, inputs, cross_entropy if self.own_plan.head else None)

@@ -1,17 +1,18 @@
-"""An encoder and a decoder whose attention adds learned biases on distances, as T5 has them.
+"""Attention with biases on the distance between tokens, in the place of a model's own.
 
-Hugging Face's T5 spells its attention out, product by product; here it runs the attention that was
-asked for.
+Hugging Face's T5, BLOOM and MPT spell their attention out, product by product; here it runs the
+attention that was chosen. Biases are learned (T5), or linear (Press et al. 2022).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from GraphExtractor.custom_operators import FusedRmsNorm, enter_group
-from GraphExtractor.graph import GraphKey
+from GraphExtractor.custom_operators import FusedRmsNorm, enter_group, own_part
+from GraphExtractor.graph import CollectiveGroup, GraphKey
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,9 @@ class RelativeAttention(nn.Module):  # type: ignore[misc]
         self, x: torch.Tensor, bias: torch.Tensor | None = None, memory: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Attend; returns the output, shaped like ``x``, and the biases."""
-        source = x if memory is None else self._enter(memory)
+        # each attention reduces the memory's gradient by itself, as Megatron-LM's linears do
+        group = self.tp, self.sequence_parallel
+        source = x if memory is None else enter_group(memory, *group)
         q, k, v = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for part in (self.q(x), self.k(source), self.v(source))
@@ -70,11 +73,6 @@ class RelativeAttention(nn.Module):  # type: ignore[misc]
             q, k, v, bias, self.dropout, is_causal=self.causal, scale=1.0
         )
         return self.o(mixed.transpose(1, 2).flatten(2)), bias
-
-    def _enter(self, memory: torch.Tensor) -> torch.Tensor:
-        """Each attention reduces the memory's gradient by itself, as Megatron-LM's linears do."""
-        entered: torch.Tensor = enter_group(memory, self.tp, self.sequence_parallel)
-        return entered
 
 
 class FeedForward(nn.Module):  # type: ignore[misc]
@@ -163,3 +161,41 @@ class EncoderDecoder(nn.Module):  # type: ignore[misc]
 
 def _norm(hidden: int) -> nn.Module:
     return FusedRmsNorm(nn.Parameter(torch.empty(hidden)))
+
+
+class AlibiAttention(torch.nn.Module):  # type: ignore[misc]
+    """Queries, keys and values from one ``projection``, biased causal attention, an ``output``
+    linear, the residual if given.
+
+    The biases, slope of the head times position of the key, are a constant of shape (heads, 1,
+    sequence) that every device keeps: no operator makes them, no layer sends them.
+    """
+
+    biases: torch.Tensor
+
+    def __init__(
+        self,
+        projection: torch.nn.Module,
+        output: torch.nn.Module,
+        heads: int,
+        dropout: float,
+        sequence_length: int,
+    ) -> None:
+        super().__init__()
+        self.projection, self.output, self.heads, self.dropout = projection, output, heads, dropout
+        self.register_buffer("biases", torch.zeros(heads, 1, sequence_length), persistent=False)
+
+    def forward(
+        self, hidden_states: torch.Tensor, residual: torch.Tensor | None = None, **_: Any
+    ) -> tuple[torch.Tensor, None]:
+        """Attend; returns the output and, in the place of the attention weights, nothing."""
+        parts = self.projection(hidden_states).chunk(3, -1)
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        biases = own_part(
+            self.biases, 0, len(self.biases) // self.heads, CollectiveGroup.TENSOR
+        )  # those of one device's heads
+        mixed = functional.scaled_dot_product_attention(
+            q, k, v, biases, self.dropout, is_causal=True
+        )
+        out = self.output(mixed.transpose(1, 2).flatten(2))
+        return out if residual is None else out + residual, None
