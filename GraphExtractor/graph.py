@@ -9,6 +9,7 @@ them, for one (micro-batch size, sequence length, tp).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from GraphExtractor.graph_key import GraphKey as GraphKey
@@ -202,9 +203,16 @@ class SharedTensor:
         layers: tuple[int, ...] = getattr(self, recompute)
         return layers
 
+    def moved(
+        self, source: int | None, places: Callable[[tuple[int, ...]], tuple[int, ...]]
+    ) -> SharedTensor:
+        """The same of a layer ``source`` and the ``places`` of layers in another sequence."""
+        modes = map(places, (self.none, self.selective, self.full))
+        return SharedTensor(source, self.bytes, *modes)
+
     @property
     def layers(self) -> tuple[int, ...]:
-        """All layers that keep it under some mode."""
+        """All layers that save it under some mode."""
         return tuple(sorted({*self.none, *self.selective, *self.full}))
 
 

@@ -178,12 +178,8 @@ def _in_chain(
 
 
 def _moved_shared(saved: SharedTensor, places: Places) -> SharedTensor:
-    at = [
-        tuple(place for layer in layers for place in places[layer])
-        for layers in (saved.none, saved.selective, saved.full)
-    ]
     source = None if saved.source is None else places[saved.source][0]
-    return SharedTensor(source, saved.bytes, *at)
+    return saved.moved(source, lambda layers: tuple(at for each in layers for at in places[each]))
 
 
 def summed_shared(saved: Iterable[SharedTensor]) -> tuple[SharedTensor, ...]:
@@ -294,13 +290,9 @@ def _with_blocks(saved: SharedTensor, blocks: int, layers: int) -> SharedTensor:
         ends = (layers + 1 for place in places if place > blocks)
         return (*(place for place in places if place == 0), *inner, *ends)
 
-    modes = (at(saved.none), at(saved.selective), at(saved.full))
-    return SharedTensor(saved.source, saved.bytes, *modes)
+    return saved.moved(saved.source, at)
 
 
 def _shifted(saved: SharedTensor, by: int) -> SharedTensor:
     assert saved.source is not None  # a link
-    places = (
-        tuple(place + by for place in mode) for mode in (saved.none, saved.selective, saved.full)
-    )
-    return SharedTensor(saved.source + by, saved.bytes, *places)
+    return saved.moved(saved.source + by, lambda layers: tuple(place + by for place in layers))

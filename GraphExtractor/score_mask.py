@@ -131,13 +131,14 @@ def skipped_flops(operators: Iterable[Operator]) -> int:
 
 def masked_scores(layers: Iterable[LayerGraph]) -> str:
     """Whether the FLOPs of ``layers`` count masked scores, and whether attention computes those."""
-    attention = [
-        each
-        for layer in layers
-        for each in layer.forward.operators
-        if each.core_attention and each.gemms
-    ]
+    attention = score_products(layers)
     if not any(each.causal or each.window is not None for each in attention):
         return "none" if attention else "no attention"
     skipped = any(mask_of(each) is not None for each in attention)
     return "counted, skipped by the kernel" if skipped else "counted and computed"
+
+
+def score_products(layers: Iterable[LayerGraph]) -> list[Operator]:
+    """Operators of the core attention that multiply."""
+    operators = (each for layer in layers for each in layer.forward.operators)
+    return [each for each in operators if each.core_attention and each.gemms]

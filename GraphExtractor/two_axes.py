@@ -1,7 +1,7 @@
 """A 2D layout by construction: parameters and activations over ``tp`` columns and ``tp2`` rows.
 
 Between operators a device has (batch, sequence/(tp2·cp), hidden/tp): products run in panels
-(``summa``), norms with a small all-reduce (``divided_norms``), attention on the heads of its
+and norms with a small all-reduce (``divided_operators``), attention on the heads of its
 column, its keys and values exchanged with all devices of that column that share the sequence,
 dropout and residuals on what is there. What is learned by column alone (norms, biases, positions)
 is the same on all rows. Xu & You (Optimus, arXiv 2104.05343) divide transformers so; that the

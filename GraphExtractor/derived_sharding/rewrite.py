@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from GraphExtractor import custom_operators as _registers_operators  # noqa: F401 - torch.ops.phaze
+from GraphExtractor.custom_operators import OWN_PART
 from GraphExtractor.derived_sharding.layout_rules import piece_sizes, slice_range
 from GraphExtractor.derived_sharding.propagation import Propagation
 from GraphExtractor.derived_sharding.rules import names_in, splits_product_from_bias
@@ -17,9 +17,6 @@ from GraphExtractor.torch_internals import pytree
 from GraphExtractor.tracing import NodeOrigin, TracedStep
 from GraphExtractor.values import argument, operator_name
 from phaze_common.errors import PhazeError
-
-# marks slices that start at another place on every device: ``rank`` times their length further
-OWN_PART = "own_part"
 
 # their second argument is the shape of the result, or of what it is put into
 _SHAPED = names_in(

@@ -73,9 +73,8 @@ def _read(name: str, pairs: list[str]) -> ResNetDimensions:
             defaults = ", ".join(f"{key} {value}" for key, value in _DEFAULTS.items())
             raise InputError(
                 f"{pair!r:.80} in model {name!r:.200} is no dimension of a ResNet; give depths as "
-                "the blocks of its four stages (depths=3x4x6x3), base and, where "
-                f"{defaults} do not fit, {', '.join(_DEFAULTS)}, each as key=positive "
-                "whole number"
+                f"the blocks of its four stages (depths=3x4x6x3), base and, where {defaults} do "
+                f"not fit, {', '.join(_DEFAULTS)}, each as key=positive whole number"
             )
         if sum(depths) > _MOST_BLOCKS or max(sizes.values(), default=0) > _MOST_WIDE:
             raise InputError(

@@ -266,15 +266,11 @@ class HuggingFaceModule(UndescribedFamily):
 
     def left_out(self, graph: ModelGraph) -> tuple[str, ...]:
         """See base class: limits of attention that its code does not tell, or that save nothing."""
+        from GraphExtractor.score_mask import score_products
         from GraphExtractor.sources.hf_building import limits_of_attention
 
         limits = limits_of_attention(self._config)
-        operators = [
-            each
-            for layer in graph.layers
-            for each in layer.forward.operators
-            if each.core_attention and each.gemms
-        ]
+        operators = score_products(graph.layers)
         if any(each.window is not None for each in operators) or not operators:
             return ()
         causal = all(each.causal for each in operators)
