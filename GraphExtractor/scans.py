@@ -188,23 +188,16 @@ class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
         return of_gates, of_weight, of_first, of_bias, of_first_c if c is not None else None, None
 
 
-def _scanned(
-    hidden_states: Any,
-    dt: Any,
-    A: Any,  # noqa: N803 - transformers passes operands by these names
-    B: Any,  # noqa: N803
-    C: Any,  # noqa: N803
-    D: Any = None,  # noqa: N803
-    z: Any = None,
-    delta_bias: Any = None,
-    delta_softplus: bool = False,
-    return_last_state: bool = False,
-    **_: Any,
-) -> Any:
-    """In the place of ``mamba_selective_scan``: operands of (batch, channels, tokens), B and C of
-    (batch, state size, tokens)."""
-    out = _SelectiveScan.apply(hidden_states, dt, A, B, C, D, z, delta_bias)
-    return (out, None) if return_last_state else out  # nobody reads the last state in training
+# as transformers calls the operands of a selective scan
+_OPERANDS = ("hidden_states", "dt", "A", "B", "C", "D", "z", "delta_bias")
+
+
+def _scanned(*given: Any, **named: Any) -> Any:
+    """In the place of ``mamba_selective_scan``; B and C are (batch, state size, tokens), operands
+    of channels (batch, channels, tokens)."""
+    operands = (*given, *(named.get(name) for name in _OPERANDS[len(given) :]))
+    out = _SelectiveScan.apply(*operands[: len(_OPERANDS)])
+    return (out, None) if named.get("return_last_state") else out  # which training never reads
 
 
 def _weighted(

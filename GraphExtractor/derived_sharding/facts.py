@@ -74,8 +74,8 @@ class StepFacts:
             operands = node.all_input_nodes
             if node.op != "call_function" or len(operands) != 1 or operands[0] not in found:
                 continue
-            rearranged = operator_name(node) in REARRANGING | _PARTS_OF_WEIGHTS
-            if node.target is python_operator.getitem or rearranged:
+            item = node.target is python_operator.getitem
+            if item or operator_name(node) in REARRANGING | _PARTS_OF_WEIGHTS:
                 found.add(node)
         return frozenset(found)
 
