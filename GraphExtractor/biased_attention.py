@@ -191,9 +191,8 @@ class AlibiAttention(torch.nn.Module):  # type: ignore[misc]
         """Attend; returns the output and, in the place of the attention weights, nothing."""
         parts = self.projection(hidden_states).chunk(3, -1)
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
-        biases = own_part(
-            self.biases, 0, len(self.biases) // self.heads, CollectiveGroup.TENSOR
-        )  # those of one device's heads
+        devices = len(self.biases) // self.heads  # each has the biases of its heads
+        biases = own_part(self.biases, 0, devices, CollectiveGroup.TENSOR)
         mixed = functional.scaled_dot_product_attention(
             q, k, v, biases, self.dropout, is_causal=True
         )

@@ -92,8 +92,7 @@ def channel_delta_rule(
 
 
 def _in_chunks(operands: tuple[Any, ...], size: int, settings: dict[str, Any]) -> tuple[Any, ...]:
-    """Fp32 (batch, heads, chunks, size, width) of queries, keys and others that are (batch, tokens,
-    heads, width)."""
+    """(batch, tokens, heads, width) in fp32, as (batch, heads, chunks, size, width)."""
     whole = [each.transpose(1, 2).float() for each in operands]
     if settings.get("use_qk_l2norm_in_kernel"):
         for place, each in enumerate(whole[:2]):

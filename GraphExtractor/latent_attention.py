@@ -21,8 +21,7 @@ from GraphExtractor.torch_internals import modeling
 
 @dataclass(frozen=True)
 class LatentWidths:
-    """Ranks of the latents and widths of a head: its queries and keys without and with positions,
-    its values."""
+    """Ranks of latents, widths of a head's queries and keys (plain, with positions) and values."""
 
     query_rank: int
     key_rank: int

@@ -256,8 +256,7 @@ def _tensors(graph: ModelGraph, blocks: int, layers: int) -> Iterator[LayerTenso
 
 
 def _shared(graph: ModelGraph, blocks: int, layers: int) -> Iterator[SharedTensor]:
-    """What layers save together at another depth: neighbours what one of them makes, all blocks
-    what feeds them all."""
+    """What layers save together at another depth: neighbours theirs, all blocks what feeds all."""
     links: dict[int, list[SharedTensor]] = {}
     for saved in graph.shared:
         source, others = saved.source, {*saved.layers} - {saved.source}

@@ -193,8 +193,7 @@ _OPERANDS = ("hidden_states", "dt", "A", "B", "C", "D", "z", "delta_bias")
 
 
 def _scanned(*given: Any, **named: Any) -> Any:
-    """In the place of ``mamba_selective_scan``; B and C are (batch, state size, tokens), operands
-    of channels (batch, channels, tokens)."""
+    """In the place of ``mamba_selective_scan``; B and C are (batch, state size, tokens)."""
     operands = (*given, *(named.get(name) for name in _OPERANDS[len(given) :]))
     out = _SelectiveScan.apply(*operands[: len(_OPERANDS)])
     return (out, None) if named.get("return_last_state") else out  # which training never reads

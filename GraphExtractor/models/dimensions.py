@@ -37,8 +37,7 @@ _SETTING = re.compile(r"(?P<key>[a-z_]+)=(?P<value>[0-9]{1,12})")
 
 @dataclass(frozen=True)
 class _Family:
-    """A family that can be named by dimensions, with the vocabulary and sequence length of its
-    published models.
+    """A family with dimensions, and vocabulary and sequence length of its published models.
 
     ``own`` are sizes that not every family has, with those of its models where none is given; a
     head_width of 0 stands for hidden / heads.
@@ -62,8 +61,7 @@ class _Family:
         return tuple(key for key in _KEYS if key in self.own or key not in _OWN)
 
     def ffn(self, hidden: int) -> int:
-        """4·hidden; Llama's gated MLP has 8/3·hidden, rounded up to a multiple of 256 (Touvron et
-        al. 2023)."""
+        """4·hidden; a gated MLP has 8/3·hidden in multiples of 256 (Touvron et al. 2023)."""
         return -(-8 * hidden // (3 * 256)) * 256 if self.like_llama else 4 * hidden
 
 
@@ -105,17 +103,11 @@ class Dimensions:
     def name(self) -> str:
         """The canonical name."""
         default = _defaults(_family(self.family), self.layers, self.hidden, self.heads)
-        sizes = {key: getattr(self, key) for key in _KEYS}
-        return "-".join(
-            [
-                self.family,
-                *(
-                    f"{key}{size}"
-                    for key, size in sizes.items()
-                    if key in _REQUIRED or size != getattr(default, key)
-                ),
-            ]
-        )
+        given = [self.family]
+        for key in _KEYS:
+            if key in _REQUIRED or getattr(self, key) != getattr(default, key):
+                given.append(f"{key}{getattr(self, key)}")
+        return "-".join(given)
 
     @property
     def shared_trace(self) -> Dimensions:

@@ -22,8 +22,7 @@ _MATRIX_PRODUCTS = ("matmul", "mm", "bmm")
 
 
 class _OnCpu(TorchFunctionMode):  # type: ignore[misc]
-    """Makes on the CPU what code puts on an accelerator: tensors are shapes, wherever they
-    are."""
+    """Makes on the CPU what code puts on an accelerator: tensors are shapes anyway."""
 
     def __torch_function__(
         self, function: Any, _: Any, arguments: Any = (), named: Any = None

@@ -24,8 +24,7 @@ _FLOATS = ("Infinity", "-Infinity", "NaN")
 
 
 def with_floats(value: Any) -> Any:
-    """A value of a configuration, with numbers that transformers writes as mappings
-    (``{"__float__": "Infinity"}``)."""
+    """A value with numbers that transformers writes as mappings: ``{"__float__": "Infinity"}``."""
     if isinstance(value, Mapping):
         if set(value) == {_FLOAT} and value[_FLOAT] in _FLOATS:
             return float(value[_FLOAT])
@@ -81,8 +80,7 @@ def standard_sizes(**defaults: int | str) -> dict[str, ConfigSize]:
 
 @dataclass(frozen=True)
 class ConfigValues:
-    """The content of a ``config.json``, read from ``path``; what it leaves out has the default that
-    transformers gives it."""
+    """The content of a ``config.json`` at ``path``; it leaves out defaults of transformers."""
 
     path: str
     values: Mapping[str, Any]
