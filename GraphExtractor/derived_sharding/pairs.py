@@ -179,7 +179,7 @@ class _Trial:
                 continue
             if isinstance(result, Shard) and node.target in _RESHAPES:
                 before, outer = state.seen(node, node.args[0]), sum(result.parts)
-                if isinstance(before, Shard) and before.parts[1:] == () and outer < before.parts[0]:
+                if isinstance(before, Shard) and len(before.parts) == 1 and outer < before.parts[0]:
                     self._outer.add(outer)
             self._set(node, result)
         raise _Blocked(self._nodes[0], "the splits of its operands do not settle")
