@@ -135,7 +135,7 @@ class _Rewriter:
         """Adds whole values to whole ones, partial to partial ones, and both once it is due."""
         summands: list[tuple[Node | None, Node | None]] = []
         for operand in node.args:
-            copy, partial_ = self.copies[operand], self.splits.result(operand) is PARTIAL
+            copy, partial_ = self.copies[operand], self.splits.spec(operand) is PARTIAL
             alone = (None, copy) if partial_ else (copy, None)
             summands.append(self.mixed.get(operand) or alone)
         added: list[Node | None] = []
