@@ -1,28 +1,33 @@
-"""Attention as one operator, or as separate products, in the place of every implementation a model
-may ask for."""
+"""Attention as one operator, or as separate products, in the place of a model's own."""
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch.nn import functional
 from torch.nn.modules import transformer
 
-from GraphExtractor.context_parallel import UNSHARED, SharedTokens, gather_keys
+from GraphExtractor.context_parallel import (
+    UNSHARED,
+    SharedTokens,
+    gather_keys,
+    heads_for_tokens,
+    own_heads,
+    tokens_for_heads,
+)
 from GraphExtractor.custom_operators import define
 from GraphExtractor.graph import Attention, KeyExchange
-from GraphExtractor.head_exchange import heads_for_tokens, own_heads, tokens_for_heads
 from GraphExtractor.torch_internals import annotate
 from phaze_common.errors import InputError
 
 logger = logging.getLogger(__name__)
 _OURS = "_phaze_mask"
-_PRICED = frozenset(
-    {"is_causal", "position_bias", "s_aux", "softcap", "sliding_window"}
-)  # of what models tell their attention
+# of the settings that models give their attention, those that are priced
+_PRICED = frozenset({"is_causal", "position_bias", "s_aux", "softcap", "sliding_window"})
 
 
 def _attention_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any, **__: Any) -> Any:
@@ -33,23 +38,14 @@ def _attention_shapes(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: Any
     )
 
 
-def _attention_backward_shapes(
-    gradient: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    out: Any,
-    lse: Any,
-    causal: bool,
-    dropout: float,
-    *others: Any,
-) -> Any:
-    bias, sinks = (*others, None, None)[:2]
-    learned = (q.new_empty(0) if each is None else torch.empty_like(each) for each in (bias, sinks))
-    return *map(torch.empty_like, (q, k, v)), *learned
+def _attention_backward_shapes(_: Any, *operands: Any) -> Any:
+    bias, sinks = (*operands[7:], None, None)[:2]  # behind q, k, v, out, lse, causal and dropout
+    empty = operands[0].new_empty(0)
+    learned = (empty if each is None else torch.empty_like(each) for each in (bias, sinks))
+    return *map(torch.empty_like, operands[:3]), *learned
 
 
-# bias is added to the scores, sinks (one per head) are scores of nothing beside them; window is
+# bias is added to the scores, sinks (one per head) are scores of nothing besides; window is
 # that of ``graph.Operator``; keys and values are those of one of ``ring`` devices, which pass them
 # on
 _SETTINGS = (
@@ -88,21 +84,11 @@ class Scores:
 
 
 class _FlashAttention(torch.autograd.Function):  # type: ignore[misc]
-    """Saves q, k, v, the bias, the sinks, the output and one fp32 log-sum-exp per row (Dao et al.
-    2022)."""
+    """Saves q, k, v, bias, sinks, output and an fp32 log-sum-exp per row (Dao et al. 2022)."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        q: Any,
-        k: Any,
-        v: Any,
-        bias: Any,
-        sinks: Any,
-        causal: bool,
-        dropout: float,
-        *others: Any,
-    ) -> Any:
+    def forward(ctx: Any, *operands: Any) -> Any:
+        q, k, v, bias, sinks, causal, dropout, *others = operands
         with annotate({"core_attention": True}):
             out, lse = _attention(q, k, v, causal, dropout, bias, sinks, *others)
         ctx.save_for_backward(q, k, v, out, lse, bias, sinks)
@@ -113,18 +99,12 @@ class _FlashAttention(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, gradient: Any) -> Any:
         *saved, bias, sinks = ctx.saved_tensors
         causal, dropout, others = ctx.settings
-        d_q, d_k, d_v, *learned = _attention_backward(
+        d_q, d_k, d_v, d_bias, d_sinks = _attention_backward(
             gradient, *saved, causal, dropout, bias, sinks, *others
         )
-        needed = ctx.needs_input_grad[3:5]
-        unneeded = (None,) * (2 + len(others))
-        return (
-            d_q,
-            d_k,
-            d_v,
-            *(each if need else None for each, need in zip(learned, needed, strict=True)),
-            *unneeded,
-        )
+        biased, sunk = ctx.needs_input_grad[3:5]
+        learned = d_bias if biased else None, d_sinks if sunk else None
+        return d_q, d_k, d_v, *learned, *(None,) * (2 + len(others))
 
 
 def _flash(q: Any, k: Any, v: Any, shared: SharedTokens, scores: Scores) -> Any:
@@ -140,15 +120,12 @@ def _flash(q: Any, k: Any, v: Any, shared: SharedTokens, scores: Scores) -> Any:
 
 
 def _eager(q: Any, k: Any, v: Any, shared: SharedTokens, scores: Scores) -> Any:
-    """Separate products, scaling, cap, bias, mask, softmax and dropout, with the scores in
-    memory."""
+    """Separate products, scaling, cap, bias, mask, softmax and dropout of scores in memory."""
     if k.shape[1] != q.shape[1]:  # grouped-query attention: repeat keys and values
         repeats = q.shape[1] // k.shape[1]
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
-    q, (k, v) = (
-        q.contiguous(),
-        gather_keys(k.contiguous(), v.contiguous(), shared.by(KeyExchange.GATHER)),
-    )
+    q = q.contiguous()
+    k, v = gather_keys(k.contiguous(), v.contiguous(), shared.by(KeyExchange.GATHER))
     with annotate({"core_attention": True, "causal": scores.causal}):
         logits = torch.matmul(q, k.transpose(-1, -2))
         if scores.scale != 1:
@@ -158,16 +135,14 @@ def _eager(q: Any, k: Any, v: Any, shared: SharedTokens, scores: Scores) -> Any:
         if scores.bias is not None:
             logits = logits + scores.bias
         if scores.causal or scores.window is not None:
-            logits = (
-                logits.tril()
-            )  # stands for the mask: same traffic, and no mask tensor, as in a fused mask kernel
+            # stands for the mask: same traffic, and no mask tensor, as in a fused mask kernel
+            logits = logits.tril()
         weights = functional.dropout(_softmax(logits, scores.sinks), scores.dropout)
         return torch.matmul(weights, v).transpose(1, 2).contiguous()
 
 
 def _softmax(logits: Any, sinks: Any) -> Any:
-    """Softmax over the keys and, where there are any, the sink of the head, whose part is
-    dropped."""
+    """Softmax over the keys and, if there is one, the sink of the head, whose part is dropped."""
     if sinks is None:
         return torch.softmax(logits, -1)
     column = sinks.reshape(1, -1, 1, 1).expand(logits.shape[0], -1, logits.shape[-2], 1)
@@ -194,8 +169,7 @@ def _attend(
 
 
 def _added(mask: Any, position_bias: Any) -> Any:
-    """What is added to the scores; a mask of another type than float leaves scores out, which costs
-    nothing."""
+    """What is added to the scores; a mask that is no float leaves scores out, which is free."""
     mask = mask if isinstance(mask, torch.Tensor) and mask.is_floating_point() else None
     if mask is None or position_bias is None:
         return position_bias if mask is None else mask
@@ -207,7 +181,7 @@ def register_attention(attention: Attention, shared: SharedTokens = UNSHARED) ->
 
     A device's queries meet the keys and values of all devices that share its sequences. The name is
     deliberately not registered as a mask interface, so that models build no mask tensor: what a
-    model's attention is told (``is_causal``, ``sliding_window``) says what its mask is.
+    model gives its attention (``is_causal``, ``sliding_window``) says what its mask is.
     """
     from transformers import AttentionInterface
 
@@ -223,66 +197,50 @@ def register_attention(attention: Attention, shared: SharedTokens = UNSHARED) ->
         scaling: float | None = None,
         **settings: Any,
     ) -> Any:
-        mask = attention_mask  # by the name that models may give it by
         for name, value in settings.items():
-            if (
-                name not in _PRICED
-                and isinstance(value, torch.Tensor)
-                and value.requires_grad
-                and name not in left_out
-            ):
+            learned = isinstance(value, torch.Tensor) and value.requires_grad
+            if learned and name not in _PRICED and name not in left_out:
                 left_out.add(name)
-                logger.warning(
-                    "%s of %s is left out of the attention that is priced",
-                    name,
-                    type(module).__name__,
-                )
-        told, window = settings.get("is_causal"), settings.get("sliding_window")
+                kind = type(module).__name__
+                logger.warning("%s of %s is left out of the attention that is priced", name, kind)
+        masked = attention_mask is not None
+        causal, window = settings.get("is_causal"), settings.get("sliding_window")
+        causal = getattr(module, "is_causal", True) if causal is None else causal
+        if not isinstance(window, int) or masked or not 0 < window < k.shape[-2] * shared.devices:
+            window = None
         scores = Scores(
-            causal=mask is None
-            and bool(getattr(module, "is_causal", True) if told is None else told),
+            causal=not masked and bool(causal),
             dropout=dropout,
             scale=scaling or q.shape[-1] ** -0.5,
-            bias=_added(mask, settings.get("position_bias")),
+            bias=_added(attention_mask, settings.get("position_bias")),
             sinks=settings.get("s_aux"),
-            # the keys of a window are fewer than sliding_window away from the row's own, as in
-            # transformers' flash attention
-            window=window - 1
-            if isinstance(window, int)
-            and mask is None
-            and 0 < window < k.shape[-2] * shared.devices
-            else None,
+            # transformers' windows count the row's own key too
+            window=None if window is None else window - 1,
             cap=settings.get("softcap"),
         )
         return _attend(attention, q, k, v, shared, scores), None
 
-    name = (
-        "phaze_tiled" if attention is Attention.FLASH else "phaze_eager"
-    )  # a name with "flash" in it loads flash kernels
+    # a name with "flash" in it loads flash kernels
+    name = "phaze_tiled" if attention is Attention.FLASH else "phaze_eager"
     name += f"_{shared.exchange}_{shared.devices}" if shared.devices > 1 else ""
     AttentionInterface.register(name, routed)
     return name
 
 
 def with_masks(name: str) -> str:
-    """The attention of this ``name`` for models whose own code reads the mask (an indexer, windows
-    in chunks); returns its name.
+    """The attention of this ``name`` for models whose code reads the mask; returns its name.
 
-    Such a model gets one, of shape (batch, 1, queries, keys): 0 where a key may be seen, the least
-    number elsewhere. Attention that is handed just this mask is as it is without one.
+    Such a model (with an indexer, or windows in chunks) gets a mask of shape (batch, 1, queries,
+    keys): 0 where a key may be seen, the least number elsewhere. Attention that is given just this
+    mask is as it is without one.
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import AttentionMaskInterface
 
     attend = AttentionInterface()[name]
 
-    def masked(
-        batch_size: int,
-        q_length: int,
-        kv_length: int,
-        dtype: torch.dtype = torch.float32,
-        **settings: Any,
-    ) -> Any:
+    def masked(batch_size: int, q_length: int, kv_length: int, **settings: Any) -> Any:
+        dtype = settings.get("dtype", torch.float32)
         seen = torch.zeros(batch_size, 1, q_length, kv_length, dtype=dtype)
         if "allow_is_bidirectional_skip" not in settings:
             later = torch.ones(q_length, kv_length, dtype=torch.bool).triu(1 + kv_length - q_length)
@@ -291,23 +249,10 @@ def with_masks(name: str) -> str:
         return seen
 
     def routed(
-        module: Any,
-        q: Any,
-        k: Any,
-        v: Any,
-        attention_mask: Any = None,
-        *others: Any,
-        **settings: Any,
+        module: Any, q: Any, k: Any, v: Any, attention_mask: Any = None, *more: Any, **settings: Any
     ) -> Any:
-        return attend(
-            module,
-            q,
-            k,
-            v,
-            None if getattr(attention_mask, _OURS, False) else attention_mask,
-            *others,
-            **settings,
-        )
+        mask = None if getattr(attention_mask, _OURS, False) else attention_mask
+        return attend(module, q, k, v, mask, *more, **settings)
 
     AttentionInterface.register(f"{name}_masked", routed)
     AttentionMaskInterface.register(f"{name}_masked", masked)
@@ -316,8 +261,7 @@ def with_masks(name: str) -> str:
 
 @contextmanager
 def whole_operators(attention: Attention, shared: SharedTokens = UNSHARED) -> Iterator[None]:
-    """While active, ``scaled_dot_product_attention`` and ``dropout`` of torch stay whole in the
-    trace, as on a GPU."""
+    """While active, torch's attention and dropout stay whole in the trace, as on a GPU."""
 
     def attend(
         query: Any,
@@ -339,18 +283,9 @@ def whole_operators(attention: Attention, shared: SharedTokens = UNSHARED) -> It
         return bool(is_causal)  # what a mask says is in its values, which a trace does not have
 
     # patching is the only way in: a TorchFunctionMode is off inside nn.MultiheadAttention
-    originals = (
-        functional.scaled_dot_product_attention,
-        functional.dropout,
-        transformer._detect_is_causal_mask,
-    )
-    _patch(attend, drop, is_causal_mask)
-    try:
+    with (
+        patch.object(functional, "scaled_dot_product_attention", attend),
+        patch.object(functional, "dropout", drop),
+        patch.object(transformer, "_detect_is_causal_mask", is_causal_mask),
+    ):
         yield
-    finally:
-        _patch(*originals)
-
-
-def _patch(attend: Any, drop: Any, is_causal_mask: Any) -> None:
-    functional.scaled_dot_product_attention, functional.dropout = attend, drop
-    transformer._detect_is_causal_mask = is_causal_mask

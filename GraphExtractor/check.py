@@ -24,50 +24,40 @@ TOLERANCE = 0.01
 
 
 def check_structure(graph: ModelGraph) -> list[str]:
-    """Violations of what any training graph satisfies: sound ids, acyclic passes, linked backward
-    operators, valid positions."""
+    """Violations of what any training graph satisfies: ids, acyclic passes, links, positions."""
+    positions = range(len(graph.sequence))
     found = [violation for layer in graph.layers for violation in _layer_violations(layer)]
     if not graph.layers or set(graph.sequence) != set(range(len(graph.layers))):
         found.append("the sequence does not run over exactly the layers given")
     for tensor in graph.tensors:
-        if not tensor.destinations or not 0 <= tensor.source < min(tensor.destinations) <= max(
-            tensor.destinations
-        ) < len(graph.sequence):
-            found.append(
-                f"tensor from layer {tensor.source} to {tensor.destinations} does not run forward"
-            )
+        ends = tensor.destinations
+        if not ends or not 0 <= tensor.source < min(ends) <= max(ends) < len(positions):
+            found.append(f"tensor from layer {tensor.source} to {ends} does not run forward")
     return found or _shared_violations(graph)
 
 
 def _shared_violations(graph: ModelGraph) -> list[str]:
-    """What several layers keep is part of what each of them keeps."""
+    """What several layers save is part of what each of them saves."""
     found = []
+    positions = set(range(len(graph.sequence)))
     for mode in Recompute:
-        kept: Counter[int] = Counter()
+        bytes_of: Counter[int] = Counter()
         for tensor in graph.shared:
             layers = tensor.kept_by(mode)
-            if (
-                tensor.bytes < 0
-                or len(set(layers)) < len(layers)
-                or not set(layers) <= set(range(len(graph.sequence)))
-            ):
+            if tensor.bytes < 0 or len(set(layers)) < len(layers) or not set(layers) <= positions:
                 found.append(f"{tensor.bytes} shared bytes are kept by layers {layers}")
-            kept.update(dict.fromkeys(layers, tensor.bytes))
-        found += [
-            f"layer {layer} shares {kept[layer]} bytes of the "
-            f"{graph.layers[graph.sequence[layer]].saved.under(mode)} it keeps"
-            for layer in range(len(graph.sequence))
-            if kept[layer] > graph.layers[graph.sequence[layer]].saved.under(mode)
-        ]
+            bytes_of.update(dict.fromkeys(layers, tensor.bytes))
+        for layer, index in enumerate(graph.sequence):
+            saved, bytes_ = graph.layers[index].saved.under(mode), bytes_of[layer]
+            if bytes_ > saved:
+                found.append(f"layer {layer} shares {bytes_} bytes of the {saved} it keeps")
     return found
 
 
 def warn_of(graph: ModelGraph, family: ModelFamily) -> None:
-    """Say which invariants the graph of a model breaks, and what ``family`` knows that it leaves
-    out."""
-    for violation in (
-        check_invariants(graph) if family.described else ()
-    ):  # what nobody described may have good reasons
+    """Say which invariants a graph breaks, and what ``family`` knows that it leaves out."""
+    # a model that nobody described may have good reasons
+    for violation in check_invariants(graph) if family.described else ():
         logger.warning("%s: %s", graph.key.model, violation)
     for sentence in (*family.left_out(graph), *_checkpointed(graph)):
         logger.warning("%s", sentence)
@@ -92,8 +82,7 @@ def _checkpointed(graph: ModelGraph) -> tuple[str, ...]:
 
 
 def check_invariants(graph: ModelGraph) -> list[str]:
-    """Violations of what the graph of every listed model satisfies besides its structure, within 1
-    %.
+    """Violations of what graphs of listed models satisfy besides their structure, within 1 %.
 
     Forward products are 2·N·tokens FLOPs, N the parameters in matrix products that every token
     meets: left out are attention's score products, convolutions, experts, a pooler, which sees one
@@ -107,24 +96,20 @@ def check_invariants(graph: ModelGraph) -> list[str]:
     parts = {graph.key.micro_batch_size} | (
         {tokens // graph.key.tp} if graph.key.sequence_parallel else set()
     )
-    partial = [_partial(layer, frozenset(parts - {tokens})) for layer in layers]
-    parameters = sum(
-        layer.matmul_parameter_count - part.parameters
-        for layer, part in zip(layers, partial, strict=True)
-    )
-    with_all_tokens = sum(
-        product_flops(layer).forward - part.flops
-        for layer, part in zip(layers, partial, strict=True)
-    )
-    products = [product_flops(layer) for layer in layers]
-    forward = sum(flops.forward for flops in products)
-    backward = sum(flops.backward for flops in products) + _unneeded_backward(graph)
-    score_forward = sum(flops.score_forward for flops in products)
-    score_backward = sum(flops.score_backward for flops in products)
+    parameters = all_tokens_flops = forward = backward = score_forward = score_backward = 0
+    for layer in layers:
+        part, flops = _partial(layer, frozenset(parts - {tokens})), product_flops(layer)
+        parameters += layer.matmul_parameter_count - part.parameters
+        all_tokens_flops += flops.forward - part.flops
+        forward += flops.forward
+        backward += flops.backward
+        score_forward += flops.score_forward
+        score_backward += flops.score_backward
+    backward += _unneeded_backward(graph)
     found = []
-    if not _close(with_all_tokens, 2 * parameters * tokens):
+    if not _close(all_tokens_flops, 2 * parameters * tokens):
         found.append(
-            f"forward matrix products take {with_all_tokens:,} FLOPs instead of 2·N·tokens = "
+            f"forward matrix products take {all_tokens_flops:,} FLOPs instead of 2·N·tokens = "
             f"{2 * parameters * tokens:,}"
         )
     if not _close(backward, 2 * forward):
@@ -142,8 +127,7 @@ def check_invariants(graph: ModelGraph) -> list[str]:
 
 @dataclass(frozen=True)
 class _PartialProducts:
-    """Forward products whose parameters do not meet each token once: their FLOPs, and their part of
-    the parameters counted."""
+    """FLOPs of products whose parameters do not meet each token once, and these parameters."""
 
     flops: int
     parameters: int
@@ -153,44 +137,39 @@ def _partial(layer: LayerGraph, parts: frozenset[int]) -> _PartialProducts:
     """Convolutions, experts, and products with so many of the tokens as one of ``parts``."""
     flops = parameters = 0
     for operator in layer.forward.operators:
-        weights = [
-            read
+        shapes = [
+            read.shape
             for read in operator.reads
             if read.role is OperandRole.PARAMETER and len(read.shape) > 1
         ]
+        product = operator.kind is OperatorKind.GEMM
         if operator.kind is OperatorKind.CONV:
             flops += operator.flops
-            parameters += sum(
-                math.prod(weight.shape) for weight in weights if len(weight.shape) > 2
-            )
-        elif operator.kind is OperatorKind.GEMM and any(
-            len(weight.shape) > 2 for weight in weights
-        ):
+            parameters += sum(math.prod(shape) for shape in shapes if len(shape) > 2)
+        elif product and any(len(shape) > 2 for shape in shapes):
             flops += operator.flops  # of experts, which are counted apart
-        elif operator.kind is OperatorKind.GEMM and weights and operator.gemms[0].m in parts:
+        elif product and shapes and operator.gemms[0].m in parts:
             flops += operator.flops
-            parameters += sum(math.prod(weight.shape) for weight in weights)
+            parameters += sum(math.prod(shape) for shape in shapes)
     return _PartialProducts(flops, parameters)
 
 
 def _unneeded_backward(graph: ModelGraph) -> int:
-    """FLOPs of the input gradients that products in layers without an input to differentiate do
-    without."""
-    behind = {
-        place for tensor in graph.tensors if tensor.gradient_bytes for place in tensor.destinations
-    }
+    """FLOPs of the input gradients that products in layers without such an input do without."""
+    fed = {place for each in graph.tensors if each.gradient_bytes for place in each.destinations}
     missing = 0
     for place, index in enumerate(graph.sequence):
-        if place in behind:
+        if place in fed:
             continue
         layer = graph.layers[index]
-        backward: dict[int | None, int] = {}
+        backward: Counter[int | None] = Counter()
         for operator in layer.backward.operators:
-            backward[operator.forward_id] = backward.get(operator.forward_id, 0) + operator.flops
-        products = (
-            each for each in layer.forward.operators if each.gemms and not each.core_attention
+            backward[operator.forward_id] += operator.flops
+        missing += sum(
+            each.flops
+            for each in layer.forward.operators
+            if each.gemms and not each.core_attention and backward[each.id] == each.flops
         )
-        missing += sum(each.flops for each in products if backward.get(each.id) == each.flops)
     return missing
 
 
@@ -200,11 +179,9 @@ def _close(given: int, expected: int) -> bool:
 
 @dataclass(frozen=True)
 class ProductFlops:
-    """FLOPs of a layer's matrix products: those with parameters, and attention's products of
-    activations.
+    """FLOPs of a layer's products: those with parameters, and attention's of activations.
 
-    ``score_backward`` leaves out the scores that flash attention computes again (the first product
-    of its backward).
+    ``score_backward`` leaves out the scores that flash attention computes again.
     """
 
     forward: int
@@ -216,16 +193,13 @@ class ProductFlops:
 def product_flops(layer: LayerGraph) -> ProductFlops:
     """Split a layer's FLOPs."""
     core = {operator.id for operator in layer.forward.operators if operator.core_attention}
-    score_forward = sum(
-        operator.flops for operator in layer.forward.operators if operator.id in core
-    )
+    score_forward = sum(each.flops for each in layer.forward.operators if each.core_attention)
     scores = [operator for operator in layer.backward.operators if operator.forward_id in core]
-    fused = [
-        each
+    again = sum(
+        2 * each.gemms[0].macs
         for each in scores
         if each.kind is OperatorKind.ATTENTION and each.yields is not Yields.OUTPUT
-    ]
-    again = sum(2 * operator.gemms[0].macs for operator in fused)
+    )
     score_total = sum(operator.flops for operator in scores)
     return ProductFlops(
         forward=layer.forward.flops - score_forward,
@@ -237,11 +211,9 @@ def product_flops(layer: LayerGraph) -> ProductFlops:
 
 def _layer_violations(layer: LayerGraph) -> list[str]:
     found = []
+    operators = (*layer.forward.operators, *layer.backward.operators)
     forward = {operator.id for operator in layer.forward.operators}
-    backward = {operator.id for operator in layer.backward.operators}
-    if forward & backward or len(forward) + len(backward) < len(layer.forward.operators) + len(
-        layer.backward.operators
-    ):
+    if len({operator.id for operator in operators}) < len(operators):
         found.append(f"layer {layer.name} has operators of equal id")
     for name, graph in (
         ("forward", layer.forward),
@@ -249,9 +221,8 @@ def _layer_violations(layer: LayerGraph) -> list[str]:
         ("selective backward", layer.backward_selective),
     ):
         known = {operator.id for operator in graph.operators}
-        if not all(
-            a in known and b in known for a, b in graph.edges
-        ) or not nx.is_directed_acyclic_graph(graph.dag):
+        inside = all(a in known and b in known for a, b in graph.edges)
+        if not inside or not nx.is_directed_acyclic_graph(graph.dag):
             found.append(f"the {name} operators of layer {layer.name} are not an acyclic graph")
     for operator in layer.backward.operators:
         if operator.forward_id not in forward:
@@ -259,27 +230,20 @@ def _layer_violations(layer: LayerGraph) -> list[str]:
                 f"backward operator {operator.name} of layer {layer.name} differentiates no "
                 "forward operator"
             )
-    for operator in (*layer.forward.operators, *layer.backward.operators):
-        products = operator.kind in (OperatorKind.GEMM, OperatorKind.CONV, OperatorKind.ATTENTION)
-        if operator.kind is OperatorKind.SCAN:
-            products = bool(operator.gemms)  # of its steps, if they have any
-        if products != bool(operator.gemms) or (operator.kind is OperatorKind.COLLECTIVE) != (
-            operator.collective is not None
-        ):
-            found.append(
-                f"operator {operator.name} of layer {layer.name} does not have the fields of its "
-                "kind"
-            )
-        if operator.streamed and not operator.gemms:
-            found.append(
-                f"operator {operator.name} of layer {layer.name} streams, but multiplies nothing "
-                "meanwhile"
-            )
-        if operator.ring > 1 and operator.kind is not OperatorKind.ATTENTION:
-            found.append(
-                f"operator {operator.name} of layer {layer.name} passes around a ring what is no "
-                "attention's"
-            )
-        if not operator.gemms and not operator.vector and operator.collective is None:
-            found.append(f"operator {operator.name} of layer {layer.name} costs nothing")
+    for operator in operators:
+        kind, multiplies = operator.kind, bool(operator.gemms)
+        needed = kind in (OperatorKind.GEMM, OperatorKind.CONV, OperatorKind.ATTENTION)
+        if kind is OperatorKind.SCAN:  # its steps may multiply
+            needed = multiplies
+        collective = operator.collective is not None
+        broken = {
+            "does not have the fields of its kind": needed != multiplies
+            or (kind is OperatorKind.COLLECTIVE) != collective,
+            "streams, but multiplies nothing meanwhile": operator.streamed and not multiplies,
+            "passes around a ring what is no attention's": operator.ring > 1
+            and kind is not OperatorKind.ATTENTION,
+            "costs nothing": not multiplies and not operator.vector and not collective,
+        }
+        place = f"operator {operator.name} of layer {layer.name}"
+        found += [f"{place} {words}" for words, holds in broken.items() if holds]
     return found

@@ -1,5 +1,4 @@
-"""Parts of a model that its own code checkpoints (``torch.utils.checkpoint``), as a trace notices
-them while they run."""
+"""Parts of a model that its own code checkpoints, as a trace notices them while they run."""
 
 from __future__ import annotations
 
@@ -10,20 +9,19 @@ from typing import Any
 import torch
 
 CHECKPOINTS = "checkpoints"  # among what a trace notes of a node: those it runs in, outermost first
+_IGNORED = ("context_fn", "determinism_check", "debug", "preserve_rng_state")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One call of ``torch.utils.checkpoint``, by number; one that ``stops_early`` runs no further
-    than it is needed."""
+    """One call of ``torch.utils.checkpoint``; ``stops_early``: it runs no further than needed."""
 
     number: int
     stops_early: bool
 
 
 class CheckpointedPart(torch.nn.Module):  # type: ignore[misc]
-    """A function that is checkpointed, as a module, so that whoever watches modules run sees it
-    run."""
+    """A checkpointed function as a module, so that whoever watches modules run sees it run."""
 
     def __init__(self, function: Callable[..., Any], stops_early: bool) -> None:
         super().__init__()
@@ -40,14 +38,8 @@ def checkpointed(
     *arguments: Any,
     use_reentrant: bool | None = None,
     early_stop: bool = True,
-    context_fn: Any = None,
-    determinism_check: Any = None,
-    debug: Any = None,
-    preserve_rng_state: Any = None,
     **named: Any,
 ) -> Any:
-    """In the place of ``torch.utils.checkpoint.checkpoint``; what ``context_fn`` would keep all the
-    same is not kept."""
-    return CheckpointedPart(function, stops_early=early_stop and not use_reentrant)(
-        *arguments, **named
-    )
+    """In the place of ``torch.utils.checkpoint.checkpoint``; ``context_fn`` saves nothing."""
+    part = CheckpointedPart(function, stops_early=early_stop and not use_reentrant)
+    return part(*arguments, **{key: each for key, each in named.items() if key not in _IGNORED})

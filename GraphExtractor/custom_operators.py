@@ -1,8 +1,7 @@
-"""Operators that stay whole in a trace: RMSNorm, vocabulary-parallel loss, collectives (attention
-is in ``attention``).
+"""Operators that stay whole in a trace: RMSNorm, vocabulary-parallel loss, collectives.
 
 Each is a shape function only: nothing is ever executed. Importing this module registers them with
-torch.
+torch. Attention is in ``attention``.
 """
 
 from collections.abc import Callable
@@ -14,10 +13,12 @@ from torch.nn import functional
 from GraphExtractor.graph import CollectiveGroup
 from GraphExtractor.torch_internals import annotate
 
-RMS_EPSILON = (
-    1e-6  # of modules that do not say theirs: Raffel et al. 2020 (T5), whose code has this value
-)
+# of modules that do not say theirs: Raffel et al. 2020 (T5), whose code has this value
+RMS_EPSILON = 1e-6
 OWN_PART = "own_part"  # note on the node of a slice of which every device takes a part of its own
+
+
+Communication = Callable[..., Any]  # of tensors and the number of devices
 
 
 def define(name: str, schema: str, shapes: Callable[..., Any]) -> Any:
@@ -29,6 +30,26 @@ def define(name: str, schema: str, shapes: Callable[..., Any]) -> Any:
     operator = torch.library.custom_op(f"phaze::{name}", never_runs, mutates_args=(), schema=schema)
     operator.register_fake(shapes)
     return operator
+
+
+def define_collective(name: str, *, grows: int | None = None, shrinks: int | None = None) -> Any:
+    """An operator of a tensor and a number of devices.
+
+    Its result has so many times as much along dimension ``grows``, so small a part along
+    ``shrinks``.
+    """
+
+    def shapes(x: torch.Tensor, devices: int) -> torch.Tensor:
+        if grows is None and shrinks is None:
+            return torch.empty_like(x)
+        shape = list(x.shape)
+        if grows is not None:
+            shape[grows] *= devices
+        if shrinks is not None:
+            shape[shrinks] //= devices
+        return x.new_empty(shape)
+
+    return define(name, "(Tensor x, int devices) -> Tensor", shapes)
 
 
 _rms_norm = define(
@@ -53,23 +74,13 @@ _cross_entropy_backward = define(
     "cross_entropy_backward",
     "(Tensor gradient, Tensor exponentials, Tensor total, Tensor labels, ScalarType dtype) -> "
     "Tensor",
-    lambda gradient, exponentials, total, labels, dtype: exponentials.new_empty(
-        exponentials.shape, dtype=dtype
-    ),
+    lambda _, exponentials, *rest: exponentials.new_empty(exponentials.shape, dtype=rest[-1]),
 )
-all_reduce = define("all_reduce", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x))
+all_reduce = define_collective("all_reduce")
 # sequence dimension: the last but one of (batch, sequence, hidden), also where a model has merged
 # it with the batch
-_all_gather = define(
-    "all_gather",
-    "(Tensor x, int tp) -> Tensor",
-    lambda x, tp: x.new_empty(*x.shape[:-2], x.shape[-2] * tp, x.shape[-1]),
-)
-_reduce_scatter = define(
-    "reduce_scatter",
-    "(Tensor x, int tp) -> Tensor",
-    lambda x, tp: x.new_empty(*x.shape[:-2], x.shape[-2] // tp, x.shape[-1]),
-)
+_all_gather = define_collective("all_gather", grows=-2)
+_reduce_scatter = define_collective("reduce_scatter", shrinks=-2)
 
 
 class _RmsNorm(torch.autograd.Function):  # type: ignore[misc]
@@ -85,8 +96,7 @@ class _RmsNorm(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _VocabularyParallelLoss(torch.autograd.Function):  # type: ignore[misc]
-    """Per-token cross entropy over vocabulary-sharded logits: three all-reduces of one value per
-    token (Megatron)."""
+    """Per-token cross entropy over a split vocabulary: three all-reduces per token (Megatron)."""
 
     @staticmethod
     def forward(ctx: Any, logits: Any, labels: Any, tp: int) -> Any:
@@ -102,18 +112,19 @@ class _VocabularyParallelLoss(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _Collective(torch.autograd.Function):  # type: ignore[misc]
-    """A pair of forward and backward communication, each given as a function of (tensor, tp)."""
+    """A pair of forward and backward communication, each a function of (*tensors, size)."""
 
     @staticmethod
     def forward(
-        ctx: Any, x: Any, tp: int, forward: Callable[..., Any], backward: Callable[..., Any]
+        ctx: Any, size: int, forward: Communication, backward: Communication, *tensors: Any
     ) -> Any:
-        ctx.tp, ctx.backward_communication = tp, backward
-        return forward(x, tp)
+        ctx.size, ctx.backward_communication = size, backward
+        return forward(*tensors, size)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return ctx.backward_communication(gradient, ctx.tp), None, None, None
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        found = ctx.backward_communication(*gradients, ctx.size)
+        return None, None, None, *(found if isinstance(found, tuple) else (found,))
 
 
 def _identity(x: torch.Tensor, _: int) -> torch.Tensor:
@@ -121,55 +132,50 @@ def _identity(x: torch.Tensor, _: int) -> torch.Tensor:
 
 
 def own_part(x: torch.Tensor, dimension: int, parts: int, axis: CollectiveGroup) -> torch.Tensor:
-    """A device's part of what all devices of an ``axis`` hold; the trace, which is that of the
-    first one, notes that it is so."""
+    """A device's part of what all devices of an ``axis`` hold, which the trace notes as such."""
     with annotate({OWN_PART: axis.value}):
         return x.narrow(dimension, 0, x.shape[dimension] // parts)
 
 
-def _own_sequence(x: torch.Tensor, tp: int) -> torch.Tensor:
-    return own_part(x, -2, tp, CollectiveGroup.TENSOR).clone()
-
-
 def communicate(
-    x: torch.Tensor, size: int, forward: Callable[..., Any], backward: Callable[..., Any]
+    size: int, forward: Communication, backward: Communication, *tensors: torch.Tensor
 ) -> Any:
-    """``forward(x, size)``, whose gradient goes through ``backward(gradient, size)``."""
-    return _Collective.apply(x, size, forward, backward)
+    """``forward(*tensors, size)``, whose gradients go through ``backward(*gradients, size)``."""
+    return _Collective.apply(size, forward, backward, *tensors)
 
 
-def copy_to_group(x: torch.Tensor, tp: int) -> Any:
-    """Megatron's f: identity forward, all-reduce backward."""
-    return _Collective.apply(x, tp, _identity, all_reduce)
+def _pair(forward: Communication, backward: Communication) -> Communication:
+    return lambda x, tp: communicate(tp, forward, backward, x)
 
 
-def reduce_from_group(x: torch.Tensor, tp: int) -> Any:
-    """Megatron's g: all-reduce forward, identity backward."""
-    return _Collective.apply(x, tp, all_reduce, _identity)
+copy_to_group = _pair(_identity, all_reduce)  # Megatron's f: all-reduce backward
+reduce_from_group = _pair(all_reduce, _identity)  # Megatron's g: all-reduce forward
+# of the sequence, and the other one backward (Korthikanti et al. 2022, section 4.2)
+gather_sequence = _pair(_all_gather, _reduce_scatter)
+reduce_scatter_sequence = _pair(_reduce_scatter, _all_gather)
+split_sequence = _pair(  # this device's part of the sequence forward
+    lambda x, tp: own_part(x, -2, tp, CollectiveGroup.TENSOR).clone(), _all_gather
+)
 
 
-def gather_sequence(x: torch.Tensor, tp: int) -> Any:
-    """All-gather the sequence dimension forward, reduce-scatter it backward (Korthikanti et al.
-    2022, section 4.2)."""
-    return _Collective.apply(x, tp, _all_gather, _reduce_scatter)
+def enter_group(x: torch.Tensor, tp: int, sequence_parallel: bool) -> Any:
+    """What column-parallel products read: ``x`` as it is at width 1, else gathered or copied."""
+    if tp == 1:
+        return x
+    return gather_sequence(x, tp) if sequence_parallel else copy_to_group(x, tp)
 
 
-def reduce_scatter_sequence(x: torch.Tensor, tp: int) -> Any:
-    """Reduce-scatter the sequence dimension forward, all-gather it backward."""
-    return _Collective.apply(x, tp, _reduce_scatter, _all_gather)
-
-
-def split_sequence(x: torch.Tensor, tp: int) -> Any:
-    """Keep this device's part of the sequence forward, all-gather backward."""
-    return _Collective.apply(x, tp, _own_sequence, _all_gather)
+def leave_group(x: torch.Tensor, tp: int, sequence_parallel: bool) -> Any:
+    """What row-parallel products of a group make together, or of it this device's tokens."""
+    if tp == 1:
+        return x
+    return reduce_scatter_sequence(x, tp) if sequence_parallel else reduce_from_group(x, tp)
 
 
 class FusedRmsNorm(torch.nn.Module):  # type: ignore[misc]
-    """RMSNorm as a fused kernel runs it: reads and saves its input as it is, plus one fp32
-    statistic per row.
+    """RMSNorm as a fused kernel runs it, which saves its input and one fp32 statistic per row.
 
-    ``epsilon`` is added to the mean of squares; a trace, whose costs it does not change, leaves it
-    out.
+    ``epsilon`` is added to the mean of squares; a trace leaves it out, as it costs nothing.
     """
 
     def __init__(self, weight: torch.nn.Parameter, epsilon: float = RMS_EPSILON) -> None:
@@ -185,15 +191,13 @@ def fuse_norms(model: torch.nn.Module, norm: type[torch.nn.Module]) -> None:
     """Put ``FusedRmsNorm`` in the place of all modules of class ``norm``."""
     for path, module in list(model.named_modules()):
         if isinstance(module, norm):
-            epsilon = getattr(
-                module, "variance_epsilon", getattr(module, "eps", RMS_EPSILON)
-            )  # transformers has two names
+            # transformers has two names
+            epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", RMS_EPSILON))
             model.set_submodule(path, FusedRmsNorm(module.weight, epsilon))
 
 
 def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, tp: int) -> Any:
-    """Mean cross entropy in fp32; with tp > 1 the logits' last dimension is this device's part of
-    the vocabulary."""
+    """Mean cross entropy in fp32; with tp > 1 of a device's part of the vocabulary."""
     if tp == 1:
         return functional.cross_entropy(logits.float().flatten(0, -2), labels.flatten())
     return _VocabularyParallelLoss.apply(logits, labels, tp).mean()

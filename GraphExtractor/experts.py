@@ -14,8 +14,14 @@ backward, at its entrance. With it the router works on the device's own part of 
 rows are gathered behind the first exchange and reduced and scattered before the second; what a
 shared expert reads is gathered, what it writes scattered (Megatron-LM,
 ``MoEAlltoAllTokenDispatcher``).
+
+Stacked experts of transformers, which asks an interface how they run, do the same; what a module
+does between its products (its gate, its biases) is its own.
 """
 
+from __future__ import annotations
+
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,6 +29,7 @@ from torch.nn import functional
 
 from GraphExtractor import custom_operators
 from GraphExtractor.graph import GraphKey
+from phaze_common.errors import InputError
 
 _gather_rows = custom_operators.define(
     "gather_rows",
@@ -58,25 +65,12 @@ _swiglu = custom_operators.define(
     "swiglu", "(Tensor x) -> Tensor", lambda x: x.new_empty(*x.shape[:-1], x.shape[-1] // 2)
 )
 _swiglu_backward = custom_operators.define(
-    "swiglu_backward",
-    "(Tensor gradient, Tensor x) -> Tensor",
-    lambda gradient, x: torch.empty_like(x),
+    "swiglu_backward", "(Tensor gradient, Tensor x) -> Tensor", lambda _, x: torch.empty_like(x)
 )
-_all_to_all = custom_operators.define(
-    "all_to_all", "(Tensor x, int ep) -> Tensor", lambda x, ep: torch.empty_like(x)
-)
-# rows of other devices: kept for the weight gradients, unlike a gathered sequence, which is
-# gathered again
-_all_gather_rows = custom_operators.define(
-    "all_gather_rows",
-    "(Tensor x, int tp) -> Tensor",
-    lambda x, tp: x.new_empty(x.shape[0] * tp, x.shape[1]),
-)
-_reduce_scatter_rows = custom_operators.define(
-    "reduce_scatter_rows",
-    "(Tensor x, int tp) -> Tensor",
-    lambda x, tp: x.new_empty(x.shape[0] // tp, x.shape[1]),
-)
+_all_to_all = custom_operators.define_collective("all_to_all")
+# rows of other devices: saved for the weight gradients, while a sequence is gathered again
+_all_gather_rows = custom_operators.define_collective("all_gather_rows", grows=0)
+_reduce_scatter_rows = custom_operators.define_collective("reduce_scatter_rows", shrinks=0)
 
 
 class _GatherRows(torch.autograd.Function):  # type: ignore[misc]
@@ -94,8 +88,7 @@ class _GatherRows(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _SumRows(torch.autograd.Function):  # type: ignore[misc]
-    """Weighted sum of each token's rows, (token, width), in one kernel: ``weights`` are (token,
-    choice)."""
+    """Weighted sum of each token's rows, (token, width); ``weights`` are (token, choice)."""
 
     @staticmethod
     def forward(ctx: Any, rows: Any, index: Any, weights: Any) -> Any:
@@ -133,24 +126,19 @@ class _SwiGlu(torch.autograd.Function):  # type: ignore[misc]
         return _swiglu_backward(gradient, *ctx.saved_tensors)
 
 
-def gathered_rows(tokens: torch.Tensor, index: torch.Tensor) -> Any:
-    """Rows (row, width) of the tokens (token, width) that ``index`` (row,) names."""
-    return _GatherRows.apply(tokens, index)
-
-
-def summed_rows(rows: torch.Tensor, index: torch.Tensor, weights: torch.Tensor) -> Any:
-    """Weighted sum of each token's rows, (token, width); ``weights`` are (token, choice)."""
-    return _SumRows.apply(rows, index, weights)
+gathered_rows = _GatherRows.apply
+summed_rows = _SumRows.apply
 
 
 def exchanged(rows: torch.Tensor, ep: int) -> Any:
     """All-to-all over the expert-parallel group, in backward too."""
-    return custom_operators.communicate(rows, ep, _all_to_all, _all_to_all) if ep > 1 else rows
+    if ep == 1:
+        return rows
+    return custom_operators.communicate(ep, _all_to_all, _all_to_all, rows)
 
 
 def tokens_by_expert(chosen: torch.Tensor, experts: int) -> torch.Tensor:
-    """Token of every row, expert by expert, as many rows for each of them; ``chosen`` is (token,
-    choice)."""
+    """Token of every row, expert by expert, equally many; ``chosen`` is (token, choice)."""
     rows = -(-chosen.numel() // experts) * experts
     tokens = chosen.flatten().argsort() // chosen.shape[-1]
     return functional.pad(tokens, (0, rows - chosen.numel()))
@@ -189,12 +177,10 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         self.down_proj = torch.nn.Parameter(torch.empty(experts // ep, hidden, ffn // tp))
 
     def forward(self, rows: torch.Tensor, sources: int) -> Any:
-        """Rows (row, hidden) of ``sources`` devices, each with a part for every expert, in that
-        order; sorted by expert first."""
+        """Rows (row, hidden) of ``sources`` devices, each with a part for every expert in order."""
         experts, hidden, _ = self.down_proj.shape
-        sorted_rows = (
-            rows.view(sources, experts, -1, hidden).transpose(0, 1).reshape(experts, -1, hidden)
-        )
+        rows = rows.view(sources, experts, -1, hidden).transpose(0, 1)
+        sorted_rows = rows.reshape(experts, -1, hidden)
         inner = _SwiGlu.apply(torch.bmm(sorted_rows, self.gate_up_proj.transpose(1, 2)))
         out = torch.bmm(inner, self.down_proj.transpose(1, 2))
         return out.view(experts, sources, -1, hidden).transpose(0, 1).reshape(-1, hidden)
@@ -218,8 +204,7 @@ class SharedExpert(torch.nn.Module):  # type: ignore[misc]
         self._build(self.down_proj.out_features, self.down_proj.in_features // key.tp)
 
     def forward(self, x: torch.Tensor) -> Any:
-        """Without sequence parallelism the result is a summand of what all devices make
-        together."""
+        """Without sequence parallelism the result is a summand of the group's."""
         if self.sequence_parallel:
             x = custom_operators.gather_sequence(x, self.tp)
         x = self.down_proj(_SwiGlu.apply(self.gate_up_proj(x)))
@@ -227,8 +212,7 @@ class SharedExpert(torch.nn.Module):  # type: ignore[misc]
 
 
 class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
-    """A block's MLP: ``experts`` of width ``ffn``, of which each token has ``chosen``, and a shared
-    one (width 0: none)."""
+    """A block's MLP: ``experts`` of width ``ffn``, ``chosen`` by each token, and a shared one."""
 
     def __init__(
         self, hidden: int, ffn: int, experts: int, chosen: int, shared_ffn: int = 0
@@ -240,13 +224,9 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         self.shared_expert = SharedExpert(hidden, shared_ffn) if shared_ffn else None
 
     def shard(self, key: GraphKey) -> None:
-        """Shrink to one device's part; the other devices of its expert-parallel group have tokens
-        of their own."""
-        self.tp, self.ep, self.sequence_parallel = (
-            key.tp,
-            key.ep,
-            key.sequence_parallel and key.tp > 1,
-        )
+        """Shrink to one device's part; other devices of its expert group have their own tokens."""
+        self.tp, self.ep = key.tp, key.ep
+        self.sequence_parallel = key.sequence_parallel and key.tp > 1
         self.experts.shrink(key.tp, key.ep)
         if self.shared_expert is not None:
             self.shared_expert.shrink(key)
@@ -260,15 +240,12 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         weights, chosen = self.router(tokens)
         index = tokens_by_expert(chosen, self.router.experts)
         rows = exchanged(gathered_rows(tokens, index), self.ep)
+        gather, scatter = _all_gather_rows, _reduce_scatter_rows
         if self.sequence_parallel:
-            rows = custom_operators.communicate(
-                rows, self.tp, _all_gather_rows, _reduce_scatter_rows
-            )
+            rows = custom_operators.communicate(self.tp, gather, scatter, rows)
         rows = self.experts(rows, self.ep * (self.tp if self.sequence_parallel else 1))
         if self.sequence_parallel:
-            rows = custom_operators.communicate(
-                rows, self.tp, _reduce_scatter_rows, _all_gather_rows
-            )
+            rows = custom_operators.communicate(self.tp, scatter, gather, rows)
         out = summed_rows(exchanged(rows, self.ep), index, weights).view_as(x)
         if self.shared_expert is not None:
             out = out + self.shared_expert(x)
@@ -280,3 +257,56 @@ def put_experts(model: torch.nn.Module, block: type[torch.nn.Module], *sizes: in
     for path, module in list(model.named_modules()):
         if isinstance(module, block):
             model.set_submodule(path, MixtureOfExperts(*sizes))
+
+
+_NAME = "phaze_shares"
+
+
+def share_experts(model: torch.nn.Module, name: str) -> None:
+    """Let the experts of ``model``, called ``name``, divide themselves when they are sharded.
+
+    Raises: InputError: its experts are none that transformers stacks.
+    """
+    from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+
+    ALL_EXPERTS_FUNCTIONS.register(_NAME, _run)
+    holders = [module for module in model.modules() if hasattr(module, "_is_expert_parallel")]
+    if not holders:
+        raise InputError(
+            f"{name} keeps its experts in modules of their own, which are not divided; use ep 1"
+        )
+    for module in holders:
+        module.config._experts_implementation = _NAME
+        module.shard = partial(_shrink, module)
+
+
+def _shrink(module: torch.nn.Module, key: GraphKey) -> None:
+    """Keep 1/ep of the experts, and of what there is of each."""
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        if parameter.shape[0] == module.num_experts:
+            shape = parameter.shape[0] // key.ep, *parameter.shape[1:]
+            part = torch.empty(shape, dtype=parameter.dtype)
+            setattr(module, name, torch.nn.Parameter(part))
+
+
+def _run(module: Any, tokens: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> Any:
+    """Tokens (token, width) to the weighted sums of those of the experts (token, choice)."""
+    first = module.gate_up_proj if module.has_gate else module.up_proj
+    experts, own, width = module.num_experts, first.shape[0], tokens.shape[-1]
+    ep = experts // own
+    index = tokens_by_expert(chosen, experts)
+    rows = exchanged(gathered_rows(tokens, index), ep)
+    rows = rows.view(ep, own, -1, width).transpose(0, 1).reshape(own, -1, width)
+    inner = _product(module, rows, "gate_up_proj" if module.has_gate else "up_proj")
+    inner = module._apply_gate(inner) if module.has_gate else module.act_fn(inner)
+    out = _product(module, inner, "down_proj")
+    if module.has_post_expert_norm:
+        out = module.post_expert_norm(out)
+    rows = out.view(own, ep, -1, width).transpose(0, 1).reshape(-1, width)
+    return summed_rows(exchanged(rows, ep), index, weights.to(rows.dtype))
+
+
+def _product(module: Any, rows: torch.Tensor, name: str) -> torch.Tensor:
+    weight = getattr(module, name)
+    out = torch.bmm(rows, weight if module.is_transposed else weight.transpose(1, 2))
+    return out + getattr(module, f"{name}_bias").unsqueeze(1) if module.has_bias else out

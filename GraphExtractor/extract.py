@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -21,18 +21,16 @@ from GraphExtractor.layers import layers_of
 from GraphExtractor.model_work import division_of, padded_tables
 from GraphExtractor.models.base import ModelFamily, TransformerFamily
 from GraphExtractor.models.registry import canonical_name, find_model
-from GraphExtractor.part_writes import with_whole_writes
-from GraphExtractor.regather import gather_again
+from GraphExtractor.part_writes import check_step, with_whole_writes
 from GraphExtractor.replication import (
     ExpandedLayers,
     Representatives,
     expand,
-    keep,
+    reduced_to,
     representatives,
 )
-from GraphExtractor.run_again import with_parts_again
+from GraphExtractor.run_again import gather_again, with_parts_again
 from GraphExtractor.sources.recorded_forward import RecordedForward, recorded_forward, stands_for
-from GraphExtractor.sources.step_check import check_step
 from GraphExtractor.tensor_parallel import shard
 from GraphExtractor.torch_internals import no_init_weights, quiet_transformers
 from GraphExtractor.tracing import TracedStep, substituted_operators, trace_step
@@ -45,11 +43,10 @@ logger = logging.getLogger(__name__)
 
 
 def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGraph:
-    """Trace one training step of a model and return its graph per device of the tensor-parallel
-    group.
+    """Trace one training step of a model and return its graph per device of the group.
 
     ``family`` defaults to the registered one of ``key.model``. What is unusual about the graph is
-    for whoever asked for the model to say (``check.warn_of``): this one may stand for another.
+    for whoever wants the model to say (``check.warn_of``): this one may stand for another.
 
     Raises: InputError: unknown model, a size that is not positive, or a width that does not divide
         the model. PhazeError: the traced graph breaks an invariant of every training graph.
@@ -67,8 +64,7 @@ def extract_graph(key: GraphKey, family: ModelFamily | None = None) -> ModelGrap
 
 
 def _extracted(key: GraphKey, family: ModelFamily) -> ModelGraph:
-    """The graph of the first form of the model that can be traced; where there is none, what is
-    said is of the last one."""
+    """The graph of the first form of the model that can be traced; errors are of the last one."""
     while True:
         try:
             with family.failures():
@@ -79,194 +75,180 @@ def _extracted(key: GraphKey, family: ModelFamily) -> ModelGraph:
 
 
 def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
-    fake = FakeMode()
-    model = build_model(key, family, fake)
-    modules = family.layer_modules(model)
-    sizes = (
-        _published_size(model, family, family.padded_vocabulary(key.tp)),
-        _block_size(model, modules),
-    )
-    tries = [
-        _representatives(model, modules, ahead) for ahead in ((1, 2) if family.described else (2,))
-    ]
-    expanded = None
-    for chosen in [*tries, {}]:
-        expanded = _expanded(key, family, modules, chosen, model, fake)
-        if expanded is not None:
-            break
+    built = BuiltModel.of(key, family)
+    sizes = built.published_size(), built.block_size()
+    ahead = (1, 2) if family.described else (2,)
+    for chosen in [*map(built.representatives, ahead), {}]:
+        found = built.expanded(chosen)
+        if found is not None:
+            shared = found.shared
+            return ModelGraph(key, found.layers, found.sequence, found.tensors, *sizes, shared)
         logger.info(
             "the layers of %s differ in more than their position; tracing more of them", key.model
         )
+        built = BuiltModel.of(key, family)
+    raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
+
+
+@dataclass(frozen=True)
+class BuiltModel:
+    """A model of ``family`` on fake tensors, with its layers; tracing changes it in place."""
+
+    key: GraphKey
+    family: ModelFamily
+    fake: FakeMode
+    model: torch.nn.Module
+    modules: LayerModules
+
+    @staticmethod
+    def of(key: GraphKey, family: ModelFamily) -> "BuiltModel":
+        """Build it; raises PhazeError as ``build_model``."""
+        fake = FakeMode()
         model = build_model(key, family, fake)
-    if expanded is None:
-        raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
-    return ModelGraph(
-        key, expanded.layers, expanded.sequence, expanded.tensors, *sizes, expanded.shared
-    )
+        return BuiltModel(key, family, fake, model, family.layer_modules(model))
 
+    def representatives(self, ahead: int = 2) -> dict[str, Representatives]:
+        """Blocks to trace of every stack."""
+        stacks = self.modules.stacks
+        return {each: representatives(self.model.get_submodule(each), ahead) for each in stacks}
 
-def _representatives(
-    model: torch.nn.Module, modules: LayerModules, ahead: int = 2
-) -> dict[str, Representatives]:
-    return {stack: representatives(model.get_submodule(stack), ahead) for stack in modules.stacks}
+    def reduce(self, chosen: Mapping[str, Representatives]) -> None:
+        """Leave the ``chosen`` blocks of every stack alone."""
+        for stack, each in chosen.items():
+            self.model.set_submodule(stack, reduced_to(self.model.get_submodule(stack), each))
 
+    def expanded(self, chosen: Mapping[str, Representatives]) -> ExpandedLayers | None:
+        """All layers from a trace of chosen blocks; None where these do not prove the others."""
+        copies = {
+            f"{stack}.{index}".lstrip("."): count
+            for stack, each in chosen.items()
+            for index, count in enumerate(each.copies)
+        }
+        if self.family.described or all(count == 1 for count in copies.values()):
+            return expand(layers_of(self.trace(chosen)), copies)
+        whole = self._forward()
+        self.reduce(chosen)
+        try:  # code that nobody described may not run on fewer blocks
+            if stands_for(self._forward(), whole, chosen):
+                return expand(layers_of(self.trace({})), copies)
+        except PhazeError as error:  # what it says is of the shortened model
+            logger.debug("%s cannot be traced with fewer blocks: %s", self.key.model, error)
+        return None
 
-def _expanded(
-    key: GraphKey,
-    family: ModelFamily,
-    modules: LayerModules,
-    chosen: Mapping[str, Representatives],
-    model: torch.nn.Module,
-    fake: FakeMode,
-) -> ExpandedLayers | None:
-    """All layers from a trace of the chosen blocks, or of all; None where the chosen do not prove
-    what the others look like."""
-    copies = {
-        f"{stack}.{index}".lstrip("."): count
-        for stack, each in chosen.items()
-        for index, count in enumerate(each.copies)
-    }
-    shortened = any(count > 1 for count in copies.values())
-    if not shortened or family.described:
-        return expand(layers_of(trace_model(key, family, modules, chosen, model, fake)), copies)
-    forward = partial(_forward_of, key, family, modules, model, fake)
-    whole = forward()
-    _reduce(model, chosen)
-    try:  # code that nobody described may not run on fewer blocks
-        if stands_for(forward(), whole, chosen):
-            return expand(layers_of(trace_model(key, family, modules, {}, model, fake)), copies)
-    except PhazeError as error:  # what it says is of the shortened model
-        logger.debug("%s cannot be traced with fewer blocks: %s", key.model, error)
-    return None
+    def _forward(self) -> RecordedForward:
+        key, model = self.key, self.model
+        with (
+            default_dtype(key.dtype),
+            self.fake,
+            substituted_operators(key.attention),
+            KnownValues(),
+        ):
+            inputs = self.family.inputs(key)
+            return recorded_forward(
+                model,
+                each_layer_module(model, self.modules),
+                lambda: self.family.loss(model, inputs, partial(cross_entropy, tp=1)),
+                key.label,
+            )
 
+    def trace(self, chosen: Mapping[str, Representatives]) -> TracedStep:
+        """Reduce the model to the ``chosen`` blocks of one device and trace a step of it."""
+        key, family = self.key, self.family
+        self.reduce(chosen)
+        if key.tp == 1 or family.described or family.divided_sizes:
+            return with_parts_again(self._trace(key))
+        from GraphExtractor.derived_sharding import shard_traced
 
-def _forward_of(
-    key: GraphKey,
-    family: ModelFamily,
-    modules: LayerModules,
-    model: torch.nn.Module,
-    fake: FakeMode,
-) -> RecordedForward:
-    with default_dtype(key.dtype), fake, substituted_operators(key.attention), KnownValues():
-        inputs = family.inputs(key)
-        return recorded_forward(
+        return with_parts_again(shard_traced(self._trace(replace(key, tp=1)), key.tp))
+
+    def _trace(self, key: GraphKey) -> TracedStep:
+        """A whole or already divided model; what it checkpoints runs once."""
+        family, model, plan = self.family, self.model, self.family.parallel_plan
+        layer_modules = each_layer_module(model, self.modules)
+        tables = self._tables()
+        whole = {name: parameter.numel() for name, parameter in model.named_parameters()}
+        with default_dtype(key.dtype), self.fake:
+            first = model.get_submodule(layer_modules[0].path) if layer_modules else model
+            if key.layout is TensorLayout.TWO_D:
+                assert isinstance(family, TransformerFamily)  # others are refused
+                shard_twice(model, plan, family.hidden, key)
+            else:
+                shard(model, first, plan, key)
+            own_tokens = key.sequence_length // key.sequence_devices
+            inputs = family.inputs(replace(key, sequence_length=own_tokens))
+        entropy = partial(cross_entropy, tp=key.tp)
+        step = trace_step(
             model,
-            each_layer_module(model, modules),
-            lambda: family.loss(model, inputs, partial(cross_entropy, tp=1)),
-            key.label,
+            layer_modules,
+            inputs,
+            lambda traced, values: family.loss(traced, values, entropy),
+            self.fake,
+            key.attention,
+            SharedTokens.of(key),
+            drop_unused=family.drops_unused,
+            undescribed=not family.described,
+            inner_cuts=key.cuts is StageCuts.INSIDE,
+            name=key.label,
+        )
+        words = family.vocabulary / self._padded() if tables else 1.0
+        division = division_of(whole, model.named_parameters(), key.tp, tables, words)
+        step = replace(step, division=division)
+        if not family.described:
+            step = with_whole_writes(step)
+            check_step(step, key.model)
+        return gather_again(step) if key.sequence_parallel or key.sequence_devices > 1 else step
+
+    def _padded(self) -> int:
+        return self.family.padded_vocabulary(self.key.tp)
+
+    def _tables(self) -> frozenset[str]:
+        plan = self.family.parallel_plan
+        return padded_tables(self.model.named_parameters(), plan, self._padded())
+
+    def published_size(self) -> int:
+        """Parameters of the whole model without the padding of the vocabulary, tied ones once."""
+        tables, padded = self._tables(), self._padded()
+        return sum(
+            each.numel() // padded * self.family.vocabulary if name in tables else each.numel()
+            for name, each in self.model.named_parameters()
         )
 
-
-def _reduce(model: torch.nn.Module, chosen: Mapping[str, Representatives]) -> None:
-    for stack, each in chosen.items():
-        model.set_submodule(stack, keep(model.get_submodule(stack), each))
-
-
-def trace_model(
-    key: GraphKey,
-    family: ModelFamily,
-    modules: LayerModules,
-    chosen: Mapping[str, Representatives],
-    model: torch.nn.Module,
-    fake: FakeMode,
-) -> TracedStep:
-    """Reduce ``model`` in place to the ``chosen`` blocks of every stack of one device and trace a
-    training step of it."""
-    padded = family.padded_vocabulary(key.tp)
-    derived = key.tp > 1 and not family.described and not family.divided_sizes
-    if not derived:
-        return with_parts_again(_trace_model(key, family, modules, chosen, model, fake, padded))
-    from GraphExtractor.derived_sharding import shard_traced
-
-    whole = _trace_model(replace(key, tp=1), family, modules, chosen, model, fake, padded)
-    return with_parts_again(shard_traced(whole, key.tp))
-
-
-def _trace_model(
-    key: GraphKey,
-    family: ModelFamily,
-    modules: LayerModules,
-    chosen: Mapping[str, Representatives],
-    model: torch.nn.Module,
-    fake: FakeMode,
-    padded: int,
-) -> TracedStep:
-    """``trace_model`` where the model is whole, or divided before it is traced; what it checkpoints
-    runs once.
-
-    ``padded`` is the vocabulary that it was built with.
-    """
-    _reduce(model, chosen)
-    layer_modules = each_layer_module(model, modules)
-    tables = padded_tables(model.named_parameters(), family.parallel_plan, padded)
-    whole = {name: parameter.numel() for name, parameter in model.named_parameters()}
-    with default_dtype(key.dtype), fake:
-        first = model.get_submodule(layer_modules[0].path) if layer_modules else model
-        if key.layout is TensorLayout.TWO_D:
-            assert isinstance(family, TransformerFamily)  # others are refused
-            shard_twice(model, family.parallel_plan, family.hidden, key)
-        else:
-            shard(model, first, family.parallel_plan, key)
-        inputs = family.inputs(
-            replace(key, sequence_length=key.sequence_length // key.sequence_devices)
-        )
-
-    def loss(traced: torch.nn.Module, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return family.loss(
-            traced, values, lambda logits, labels: cross_entropy(logits, labels, key.tp)
-        )
-
-    step = trace_step(
-        model,
-        layer_modules,
-        inputs,
-        loss,
-        fake,
-        key.attention,
-        SharedTokens.of(key),
-        drop_unused=family.drops_unused,
-        undescribed=not family.described,
-        inner_cuts=key.cuts is StageCuts.INSIDE,
-        name=key.label,
-    )
-    words = family.vocabulary / padded if tables else 1.0
-    step = replace(
-        step, division=division_of(whole, model.named_parameters(), key.tp, tables, words)
-    )
-    if not family.described:
-        step = with_whole_writes(step)
-        check_step(step, key.model)
-    return gather_again(step) if key.sequence_parallel or key.sequence_devices > 1 else step
+    def block_size(self) -> int:
+        """Parameters that every block of the one stack adds, shared ones left out; else 0."""
+        if len(self.modules.stacks) != 1:
+            return 0
+        parts = [set(module.parameters(recurse=False)) for module in self.model.modules()]
+        holders = Counter(parameter for part in parts for parameter in part)
+        sizes = {
+            sum(parameter.numel() for parameter in block.parameters() if holders[parameter] == 1)
+            for block in self.model.get_submodule(self.modules.stacks[0]).children()
+        }
+        return sizes.pop() if len(sizes) == 1 else 0
 
 
 def traced_blocks(key: GraphKey, family: ModelFamily) -> TracedStep:
-    """The trace that the graph of ``key`` is made from: of one block of each kind where the others
-    are like it.
+    """The trace that the graph of ``key`` is made from: one block of each kind.
 
-    Raises:
-        InputError: as ``extract_graph``.
+    Raises: InputError: as ``extract_graph``.
     """
     check_key(key, family)
-    fake = FakeMode()
     with family.failures():
-        model = build_model(key, family, fake)
-        modules = family.layer_modules(model)
-        chosen = _representatives(model, modules) if family.described else {}
-        return trace_model(key, family, modules, chosen, model, fake)
+        built = BuiltModel.of(key, family)
+        return built.trace(built.representatives() if family.described else {})
 
 
 def reduced(model: torch.nn.Module, family: ModelFamily) -> torch.nn.Module:
     """``model`` with the blocks of ``traced_blocks`` alone, in place."""
-    if family.described:
-        _reduce(model, _representatives(model, family.layer_modules(model)))
+    for stack in family.layer_modules(model).stacks if family.described else ():
+        blocks = model.get_submodule(stack)
+        model.set_submodule(stack, reduced_to(blocks, representatives(blocks)))
     return model
 
 
 def build_model(key: GraphKey, family: ModelFamily, fake: FakeMode) -> torch.nn.Module:
     """Build a model at full size on fake tensors: no weights, no memory.
 
-    Raises:
-        PhazeError: torch or transformers are older than any that was tested.
+    Raises: PhazeError: torch or transformers are older than any that was tested.
     """
     check_versions("torch", "transformers")
     attention = register_attention(key.attention, SharedTokens.of(key))
@@ -286,30 +268,3 @@ def default_dtype(name: str) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(previous)
-
-
-def _published_size(model: torch.nn.Module, family: ModelFamily, padded: int) -> int:
-    """Parameters of the whole model without the padding of the vocabulary, tied ones once."""
-    tables = padded_tables(model.named_parameters(), family.parallel_plan, padded)
-    return sum(
-        parameter.numel() // padded * family.vocabulary if name in tables else parameter.numel()
-        for name, parameter in model.named_parameters()
-    )
-
-
-def _block_size(model: torch.nn.Module, modules: LayerModules) -> int:
-    """Parameters every block of a model with one stack adds to it, not counting those it shares; 0
-    where blocks differ."""
-    if len(modules.stacks) != 1:
-        return 0
-    holders = Counter(
-        parameter
-        for module in model.modules()
-        for parameter in set(module.parameters(recurse=False))
-    )
-    blocks = model.get_submodule(modules.stacks[0]).children()
-    sizes = {
-        sum(parameter.numel() for parameter in block.parameters() if holders[parameter] == 1)
-        for block in blocks
-    }
-    return sizes.pop() if len(sizes) == 1 else 0

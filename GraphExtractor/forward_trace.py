@@ -1,5 +1,4 @@
-"""The forward pass of a model that is to run: its operators on real shapes, each with the layer it
-belongs to.
+"""The forward pass of a model that is to run: operators on real shapes, each with its layer.
 
 As in ``tracing``, but what stands in the graph can be executed: no weights are shrunk away,
 attention, norms and losses are torch's own, and of operators that are shape functions only the two
@@ -22,13 +21,12 @@ from torch.fx import Node
 from torch.nn import functional
 
 from GraphExtractor import custom_operators
-from GraphExtractor.custom_operators import define
+from GraphExtractor.custom_operators import define_collective
 from GraphExtractor.extract import default_dtype
 from GraphExtractor.graph import GraphKey, StageCuts
-from GraphExtractor.inner_cuts import with_inner_cuts
 from GraphExtractor.layer_modules import each_layer_module
 from GraphExtractor.models.base import ModelFamily
-from GraphExtractor.segments import segments
+from GraphExtractor.segments import segments, with_inner_cuts
 from GraphExtractor.sources.building import shapes_only
 from GraphExtractor.tensor_parallel import shard
 from GraphExtractor.torch_internals import (
@@ -39,23 +37,17 @@ from GraphExtractor.torch_internals import (
     quiet_transformers,
     traceback,
 )
-from GraphExtractor.tracing import Stamper
+from GraphExtractor.tracing import Stamper, StepLoss
 from phaze_common.errors import InputError
 from phaze_common.requirements import check_versions
 
 ATTENTION = "sdpa"  # of Hugging Face models: torch's own function
-_TORCH_ATTENTION = (
-    functional.scaled_dot_product_attention
-)  # which extraction puts another one in the place of for a while
+# which extraction puts another one in the place of for a while
+_TORCH_ATTENTION = functional.scaled_dot_product_attention
 
 # where the devices that share a layer's products begin to work on parts of it (Megatron's f), and
 # where these are added (g)
-enter_group = define(
-    "enter_group", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x)
-)
-leave_group = define(
-    "leave_group", "(Tensor x, int tp) -> Tensor", lambda x, tp: torch.empty_like(x)
-)
+enter_group, leave_group = map(define_collective, ("enter_group", "leave_group"))
 
 
 @dataclass(frozen=True)
@@ -77,12 +69,10 @@ class ForwardTrace:
 
 
 def real_model(family: ModelFamily, key: GraphKey) -> torch.nn.Module:
-    """The model of ``family`` with real buffers; its weights take memory once they are written, and
-    have no values until then.
+    """The model of ``family`` with real buffers; weights take no memory until they are written.
 
-    Raises:
-        InputError: the model cannot be built.
-        PhazeError: torch or transformers are older than any that was tested.
+    Raises: InputError: the model cannot be built. PhazeError: torch or transformers are older than
+        any that was tested.
     """
     check_versions("torch", "transformers")
     with default_dtype(key.dtype), quiet_transformers(), no_init_weights(), shapes_only():
@@ -100,13 +90,11 @@ def input_shapes(family: ModelFamily, key: GraphKey) -> Mapping[str, torch.Tenso
 
 
 def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) -> ForwardTrace:
-    """Trace the loss of ``model``, which ``real_model`` made; with ``key.tp`` above 1 the model is
-    shrunk to one device's part.
+    """Trace the loss of ``model``, of ``real_model``; above ``key.tp`` 1 it is shrunk to a part.
 
     Embedding and head are then whole on every device of the group.
 
-    Raises:
-        InputError: the model's code depends on the value of a tensor, or cannot be divided.
+    Raises: InputError: the model's code depends on the value of a tensor, or cannot be divided.
     """
     layer_modules = each_layer_module(model, family.layer_modules(model))
     if key.tp > 1:
@@ -115,17 +103,14 @@ def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) ->
     inputs = input_shapes(family, key)
     parameters = dict(model.named_parameters())
     stamper = Stamper(model, layer_modules)
-    step = _Step(
-        model,
-        lambda values: family.loss(
-            model, dict(zip(inputs, values, strict=True)), mean_cross_entropy
-        ),
-    )
+    step = StepLoss(model, lambda traced, values: family.loss(traced, values, mean_cross_entropy))
 
     def forward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> torch.Tensor:
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
         with stamper.stamping():
-            loss: torch.Tensor = torch.func.functional_call(step, named, (values,))
+            loss: torch.Tensor = torch.func.functional_call(
+                step, named, (dict(zip(inputs, values, strict=True)),)
+            )
         return loss
 
     try:
@@ -138,9 +123,8 @@ def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) ->
         ):
             weights = [fake.from_tensor(parameter) for parameter in parameters.values()]
             values = [torch.empty(value.shape, dtype=value.dtype) for value in inputs.values()]
-            traced = make_fx(forward, tracing_mode="real", _allow_non_fake_inputs=True)(
-                weights, values
-            )
+            make = make_fx(forward, tracing_mode="real", _allow_non_fake_inputs=True)
+            traced = make(weights, values)
     except DataDependentOutputException as error:
         raise InputError(
             f"{key.model} asks for the value of a tensor in its forward pass and cannot be cut; "
@@ -156,10 +140,13 @@ def _described(
     stamper: Stamper,
     cuts: StageCuts,
 ) -> ForwardTrace:
-    traced.graph.eliminate_dead_code()
-    placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
+    graph = traced.graph
+    graph.eliminate_dead_code()
+    placeholders, constants, calls = (
+        [node for node in graph.nodes if node.op == op]
+        for op in ("placeholder", "get_attr", "call_function")
+    )
     weights = dict(zip(placeholders, parameters, strict=False))
-    calls = [node for node in traced.graph.nodes if node.op == "call_function"]
     stamps = {node: node.meta["custom"]["stamp"] for node in calls}
     found = segments(stamps, stamper.runs, frozenset(weights))
     if cuts is StageCuts.INSIDE:
@@ -168,16 +155,12 @@ def _described(
     for node in calls:  # parts of a result stay with the operator that gives it
         if node.target is getitem:
             layer[node] = layer[node.args[0]]
-    (loss,) = next(node for node in traced.graph.nodes if node.op == "output").all_input_nodes
+    (loss,) = next(node for node in graph.nodes if node.op == "output").all_input_nodes
     return ForwardTrace(
-        graph=traced.graph,
+        graph=graph,
         parameters=weights,
         inputs=dict(zip(placeholders[len(weights) :], inputs, strict=True)),
-        constants={
-            node: getattr(traced, node.target)
-            for node in traced.graph.nodes
-            if node.op == "get_attr"
-        },
+        constants={node: getattr(traced, node.target) for node in constants},
         layer=layer,
         layers=numbered([place.name for place in found.places]),
         loss=loss,
@@ -195,22 +178,11 @@ def mean_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tens
     return functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
-class _Step(torch.nn.Module):  # type: ignore[misc]
-    def __init__(self, model: torch.nn.Module, loss_of: Callable[[Any], torch.Tensor]) -> None:
-        super().__init__()
-        self.model, self.loss_of = model, loss_of
-
-    def forward(self, values: list[torch.Tensor]) -> torch.Tensor:
-        """The loss."""
-        return self.loss_of(values)
-
-
 class _Marked:
-    """In the place of the extraction's pairs of communication: operators that whoever runs the
-    graph puts collectives in for."""
+    """In the place of pairs of communication: operators that whoever runs the graph replaces."""
 
     @staticmethod
-    def apply(x: torch.Tensor, tp: int, forward: Callable[..., Any], _: Callable[..., Any]) -> Any:
+    def apply(tp: int, forward: Callable[..., Any], _: Callable[..., Any], x: torch.Tensor) -> Any:
         """Note where a group of devices is entered or left."""
         return (leave_group if forward is custom_operators.all_reduce else enter_group)(x, tp)
 
@@ -234,8 +206,7 @@ def plain_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """Torch's attention without dropout; with a mask of numbers its steps, which have a gradient
-    for the mask as well."""
+    """Torch's attention without dropout; its steps where a mask of numbers has a gradient."""
     if attn_mask is None or not attn_mask.is_floating_point():
         fused: torch.Tensor = _TORCH_ATTENTION(
             q, k, v, attn_mask, 0.0, is_causal, scale=scale, enable_gqa=enable_gqa
@@ -252,11 +223,9 @@ def plain_attention(
 
 @contextmanager
 def plain_operators() -> Iterator[None]:
-    """While active, attention and norms are torch's own, dropout is off, and every operator that
-    runs has a gradient."""
-    enabled = (
-        torch.backends.mha.get_fastpath_enabled()
-    )  # the kernel for inference, which has no gradient
+    """While active, attention and norms are torch's own, dropout is off, all have gradients."""
+    # the kernel for inference, which has no gradient
+    enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
         with (

@@ -28,12 +28,10 @@ class Group:
 
     @property
     def head(self) -> TracedOperator:
-        """The matrix product, if there is one, else the member that is not element-wise, else the
-        first."""
-        product = next((member for member in self.members if member.gemms), None)
-        return product or next(
-            (member for member in self.members if member.kind not in _TAIL_KINDS), self.members[0]
-        )
+        """The matrix product, if there is one, else what is not element-wise, else the first."""
+        products = [member for member in self.members if member.gemms]
+        others = [member for member in self.members if member.kind not in _TAIL_KINDS]
+        return (*products, *others, *self.members)[0]
 
     @property
     def made(self) -> frozenset[Value]:
@@ -41,23 +39,18 @@ class Group:
         return frozenset(value for member in self.members for value in member.outputs)
 
     def reads(self) -> tuple[Operand, ...]:
-        """Operands from outside; several views of one value count at most as the whole value, and
-        what is received besides."""
+        """Operands from outside; views of one value count at most as it; and what is received."""
         made = self.made
         shapes: dict[Value, list[tuple[int, ...]]] = {}
-        for use in dict.fromkeys(
-            use for member in self.members for use in member.uses if use.value not in made
-        ):
-            shapes.setdefault(use.value, []).append(use.shape)
+        for use in dict.fromkeys(use for member in self.members for use in member.uses):
+            if use.value not in made:
+                shapes.setdefault(use.value, []).append(use.shape)
+        found = []
+        for value, seen in shapes.items():
+            small = len(seen) == 1 or sum(map(math.prod, seen)) < value.elements
+            found += [_operand(value, shape) for shape in (seen if small else [value.shape])]
         received = (use for member in self.members for use in member.received)
-        return (
-            *(
-                _operand(value, shape)
-                for value, seen in shapes.items()
-                for shape in _touched(value, seen)
-            ),
-            *(_operand(use.value, use.shape) for use in received),
-        )
+        return (*found, *(_operand(use.value, use.shape) for use in received))
 
     def written(self, readers: Readers, results: frozenset[Value]) -> tuple[Value, ...]:
         """Values that leave the group: read elsewhere (in either pass), or results of the step."""
@@ -75,18 +68,12 @@ class Group:
         return tuple(_operand(value, value.shape) for value in self.written(readers, results))
 
 
-def _touched(value: Value, shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    total = sum(math.prod(shape) for shape in shapes)
-    return shapes if len(shapes) == 1 or total < value.elements else [value.shape]
-
-
 def _operand(value: Value, shape: tuple[int, ...]) -> Operand:
     role = OperandRole.GRADIENT if value.gradient else OperandRole.ACTIVATION
     if value.source is Source.PARAMETER:
         role = OperandRole.PARAMETER
-    elif value.node.op == "get_attr" and not value.dtype.startswith(
-        "int"
-    ):  # integers are positions of tokens
+    # integers are positions of tokens
+    elif value.node.op == "get_attr" and not value.dtype.startswith("int"):
         role = OperandRole.CONSTANT
     return Operand(shape, value.dtype, role)
 
@@ -102,9 +89,8 @@ def fuse(operators: tuple[TracedOperator, ...], readers: Readers) -> tuple[Group
     of GEMM libraries does (cuBLASLt BGRAD).
     """
     fusion = _Fusion(operators, readers)
-    for traced in reversed(
-        operators
-    ):  # late producers first: an addition joins the product that completes it
+    # late producers first: an addition joins the product that completes it
+    for traced in reversed(operators):
         for value in traced.outputs:
             fusion.try_absorb(traced, value)
     for traced in operators:
@@ -114,8 +100,7 @@ def fuse(operators: tuple[TracedOperator, ...], readers: Readers) -> tuple[Group
 
 
 class _Fusion:
-    """Groups of operators, numbered, which stay in an executable order: ``slots`` lists them,
-    ``rank`` says where each stands."""
+    """Groups of operators, numbered, in an executable order: ``slots``, with ``rank`` in it."""
 
     def __init__(self, operators: tuple[TracedOperator, ...], readers: Readers) -> None:
         self.operators = {traced.node: traced for traced in operators}
@@ -142,27 +127,21 @@ class _Fusion:
         ]
         if not consumers or producer.kind is OperatorKind.COLLECTIVE or producer.adds_up_pieces:
             return
-        if any(
-            reader.node not in self.operators or not _may_follow(producer, value, reader)
-            for reader in consumers
-        ):
-            return
+        for reader in consumers:
+            if reader.node not in self.operators or not _may_follow(producer, value, reader):
+                return
         own = self.group[producer.node]
         joining = {self.group[reader.node] for reader in consumers} - {own}
-        if any(
-            traced.kind not in _TAIL_KINDS for group in joining for traced in self.members[group]
-        ):
+        if any(each.kind not in _TAIL_KINDS for group in joining for each in self.members[group]):
             return
         self._merge(own, joining)
 
     def try_join_product(self, bias_gradient: TracedOperator) -> None:
         sources = {use.value for use in bias_gradient.uses}
         for product in self.operators.values():
-            if (
-                product.gemms
-                and product.yields is Yields.WEIGHT_GRADIENT
-                and sources <= {use.value for use in product.uses}
-            ):
+            reads = {use.value for use in product.uses}
+            gradient = product.yields is Yields.WEIGHT_GRADIENT
+            if product.gemms and gradient and sources <= reads:
                 self._merge(self.group[product.node], {self.group[bias_gradient.node]})
                 return
 
@@ -172,12 +151,10 @@ class _Fusion:
         if len(joined) == 1 or self._lead_around(joined):
             return
         ranks = [self.rank[group] for group in joined]
+        sides = (self.followers, self.leaders), (self.leaders, self.followers)
         for group in joined - {own}:
             self.members[own] += self.members.pop(group)
-            for neighbours, back in (
-                (self.followers, self.leaders),
-                (self.leaders, self.followers),
-            ):
+            for neighbours, back in sides:
                 for other in neighbours.pop(group):
                     back[other].discard(group)
                     if other not in joined:
@@ -188,8 +165,7 @@ class _Fusion:
         self._order(min(ranks), max(ranks))
 
     def _lead_around(self, joined: set[int]) -> bool:
-        """Whether a path leads from one of the groups to another one through others; it stays
-        between them in the order."""
+        """Whether a path leads from one of the groups to another through others between them."""
         last = max(self.rank[group] for group in joined)
         pending = [other for group in joined for other in self.followers[group] - joined]
         seen = set(pending)
@@ -222,19 +198,13 @@ class _Fusion:
         graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_nodes_from(self.members)
         graph.add_edges_from(
-            (group, follower)
-            for group, followers in self.followers.items()
-            for follower in followers
+            (group, each) for group, followers in self.followers.items() for each in followers
         )
-        first = {
-            group: min(self.position[traced.node] for traced in members)
-            for group, members in self.members.items()
-        }
+        for members in self.members.values():
+            members.sort(key=lambda traced: self.position[traced.node])
+        first = {index: self.position[each[0].node] for index, each in self.members.items()}
         order = nx.lexicographical_topological_sort(graph, key=first.__getitem__)
-        return tuple(
-            Group(tuple(sorted(self.members[group], key=lambda traced: self.position[traced.node])))
-            for group in order
-        )
+        return tuple(Group(tuple(self.members[group])) for group in order)
 
 
 def _may_follow(producer: TracedOperator, value: Value, reader: TracedOperator) -> bool:

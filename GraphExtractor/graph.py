@@ -1,5 +1,6 @@
-"""Records of a training graph: layers, model, and the operators of ``operator_records``. Plain
-data, no torch, no hardware.
+"""Records of a training graph: layers, model, and the operators of ``operator_records``.
+
+Plain data, no torch, no hardware.
 
 Vocabulary: an *operator* is one priced unit of work; a *layer* is a repeated block (or the
 embedding, the head); the *model graph* is the layers in execution order with the tensors between
@@ -8,6 +9,7 @@ them, for one (micro-batch size, sequence length, tp).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from GraphExtractor.graph_key import GraphKey as GraphKey
@@ -36,24 +38,21 @@ SCHEMA_VERSION = GRAPH.version
 
 @dataclass(frozen=True)
 class LessBytes:
-    """Bytes that a layer keeps less under the recomputation modes that keep more than what enters
-    it."""
+    """Bytes that a layer saves less under the modes that save more than what enters it."""
 
     none: int = 0
     selective: int = 0
 
     def under(self, recompute: Recompute) -> int:
         """Under ``recompute``."""
-        return {Recompute.NONE: self.none, Recompute.SELECTIVE: self.selective, Recompute.FULL: 0}[
-            recompute
-        ]
+        return 0 if recompute is Recompute.FULL else int(getattr(self, recompute))
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """How a framework keeps what the traced step does, as torch runs it operator by operator.
+    """How a framework saves what the traced step does, as torch runs it operator by operator.
 
-    ``in_fp8``: inputs of products as one byte, beside the original where anything else needs it.
+    ``in_fp8``: inputs of products as one byte, and the original too where anything else needs it.
     ``joined``: element-wise operators behind one another are one kernel, which makes again what
     lies between them. ``one_by_one``: every operator writes what it makes, so that more temporaries
     are live at once. ``loss_in_place``: the gradient of the loss takes the place of its softmax, so
@@ -80,7 +79,7 @@ class SavedBytes:
     ``full`` is the bytes of the tensors entering the layer, which is all that full recomputation
     keeps. ``restored_selective`` and ``restored_full`` are the bytes of what ``none`` keeps and
     these modes make again before they need it; they may keep what ``none`` does not.
-    ``less_in_fp8`` and ``less_joined`` are kept less by frameworks that do so (``Keeping``).
+    ``less_in_fp8`` and ``less_joined`` are saved less by frameworks that do so (``Keeping``).
     """
 
     none: int
@@ -94,21 +93,12 @@ class SavedBytes:
     def restored(self, recompute: Recompute, keeping: Keeping = AS_TRACED) -> int:
         """Bytes that ``recompute`` makes again for the layer's backward pass."""
         less = self._less(Recompute.NONE, keeping) - self._less(recompute, keeping)
-        every = {
-            Recompute.NONE: 0,
-            Recompute.SELECTIVE: self.restored_selective,
-            Recompute.FULL: self.restored_full,
-        }
-        return every[recompute] - less
+        made = 0 if recompute is Recompute.NONE else int(getattr(self, f"restored_{recompute}"))
+        return made - less
 
     def under(self, recompute: Recompute, keeping: Keeping = AS_TRACED) -> int:
-        """Bytes kept under ``recompute``."""
-        every = {
-            Recompute.NONE: self.none,
-            Recompute.SELECTIVE: self.selective,
-            Recompute.FULL: self.full,
-        }
-        return every[recompute] - self._less(recompute, keeping)
+        """Bytes saved under ``recompute``."""
+        return int(getattr(self, recompute)) - self._less(recompute, keeping)
 
     def _less(self, recompute: Recompute, keeping: Keeping) -> int:
         in_fp8 = self.less_in_fp8.under(recompute) if keeping.in_fp8 else 0
@@ -117,8 +107,7 @@ class SavedBytes:
 
 @dataclass(frozen=True)
 class SparseTable:
-    """An embedding table whose gradient is that of the rows that were read: ``rows_read`` by a
-    micro-batch at most."""
+    """An embedding table whose gradient is that of the ``rows_read`` by a micro-batch at most."""
 
     rows: int
     width: int
@@ -154,9 +143,8 @@ class LayerGraph:
     backward: OperatorGraph
     backward_selective: OperatorGraph
     parameter_count: int
-    matmul_parameter_count: (
-        int  # those that enter matrix products with every token (N of 2·N·tokens)
-    )
+    # those that enter matrix products with every token (N of 2·N·tokens)
+    matmul_parameter_count: int
     expert_parameter_count: int
     tied_count: int
     saved: SavedBytes
@@ -172,29 +160,20 @@ class LayerGraph:
         return sum(table.parameter_count for table in self.sparse_tables)
 
     def buffer_bytes(self, panels: int) -> int:
-        """Bytes of the buffers for what its operators stream in ``panels`` pieces, which they have
-        one after another."""
-        return max(
-            (
-                each.buffer_bytes(panels)
-                for each in (*self.forward.operators, *self.backward.operators)
-            ),
-            default=0,
-        )
+        """Bytes of the buffers for what its operators, one by one, stream in ``panels`` pieces."""
+        operators = (*self.forward.operators, *self.backward.operators)
+        return max((each.buffer_bytes(panels) for each in operators), default=0)
 
     def backward_graph(self, recompute: Recompute) -> OperatorGraph:
-        """Operators of the backward pass; FULL runs ``forward`` again before it, which the solver
-        adds."""
+        """Operators of the backward pass; ``forward``, which FULL runs again, is the solver's."""
         return self.backward_selective if recompute is Recompute.SELECTIVE else self.backward
 
 
 @dataclass(frozen=True)
 class LayerTensor:
-    """A tensor crossing layer boundaries: made by layer ``source``, used by every layer in
-    ``destinations``.
+    """A tensor from layer ``source`` to every layer in ``destinations``.
 
-    Layers are positions in ``ModelGraph.sequence``. ``gradient_bytes`` flows back (0 for tensors
-    without gradient).
+    Layers are positions in ``ModelGraph.sequence``. ``gradient_bytes`` flows back (0: none).
     """
 
     source: int
@@ -205,8 +184,7 @@ class LayerTensor:
 
 @dataclass(frozen=True)
 class SharedTensor:
-    """Tensors of a micro-batch that the same layers keep for their backward passes: a device with
-    several of them keeps one copy.
+    """Tensors that the same layers save for backward: a device with several saves one copy.
 
     ``none``, ``selective`` and ``full`` are these layers under each recomputation mode, ascending
     positions in ``ModelGraph.sequence``; layer ``source`` makes them (None: inputs). An activation
@@ -221,16 +199,20 @@ class SharedTensor:
     full: tuple[int, ...]
 
     def kept_by(self, recompute: Recompute) -> tuple[int, ...]:
-        """The layers that keep it under ``recompute``."""
-        return {
-            Recompute.NONE: self.none,
-            Recompute.SELECTIVE: self.selective,
-            Recompute.FULL: self.full,
-        }[recompute]
+        """The layers that save it under ``recompute``."""
+        layers: tuple[int, ...] = getattr(self, recompute)
+        return layers
+
+    def moved(
+        self, source: int | None, places: Callable[[tuple[int, ...]], tuple[int, ...]]
+    ) -> SharedTensor:
+        """The same of a layer ``source`` and the ``places`` of layers in another sequence."""
+        modes = map(places, (self.none, self.selective, self.full))
+        return SharedTensor(source, self.bytes, *modes)
 
     @property
     def layers(self) -> tuple[int, ...]:
-        """All layers that keep it under some mode."""
+        """All layers that save it under some mode."""
         return tuple(sorted({*self.none, *self.selective, *self.full}))
 
 

@@ -35,8 +35,7 @@ class GraphKey:
 
     @property
     def sequence_devices(self) -> int:
-        """Devices among which the tokens of a sequence are divided; sequence parallelism, which
-        gathers them again, aside."""
+        """Devices among which tokens are divided; those of sequence parallelism gather them."""
         return self.cp * self.tp2
 
     @property

@@ -1,9 +1,8 @@
-"""Values that a trace can know: of tensors made from nothing but constants, shapes, and inputs with
-values.
+"""Values that a trace can know: of tensors made from constants, shapes and known inputs alone.
 
 A model may ask how many patches an image has, which of its tokens stand for the image, or whether a
 mask leaves anything out: none of that depends on data or weights. While ``KnownValues`` is active
-such tensors are computed besides being traced, and code that asks for them is answered. Activations
+such tensors are computed besides being traced, and code that reads them gets them. Activations
 are finite: a model that looks for infinities finds none.
 
 Choices among computed numbers (the experts of a token, the keys of a query) are not known, but that
@@ -32,13 +31,14 @@ from GraphExtractor.torch_internals import (
 
 MOST_ELEMENTS = 2**18  # of a tensor whose values are followed
 _VALUE = "_phaze_value"
-_CHECKS = (
-    "_check_tensor_all",
-    "_check_tensor_all_with",
-)  # of torch: whether all of a tensor is true
+# of torch: whether all of a tensor is true
+_CHECKS = ("_check_tensor_all", "_check_tensor_all_with")
 _CHOICES = ("topk", "argmax", "argmin", "max", "min")
 _MASKED = ("index", "index_put", "_unsafe_index", "_unsafe_index_put", "_index_put_impl")
-_FINITE = MappingProxyType({torch.isfinite: True, torch.isinf: False, torch.isnan: False})
+_FINITE = MappingProxyType(
+    dict.fromkeys((torch.isfinite, torch.Tensor.isfinite), True)
+    | dict.fromkeys((torch.isinf, torch.Tensor.isinf, torch.isnan, torch.Tensor.isnan), False)
+)
 
 
 def with_value(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -48,8 +48,7 @@ def with_value(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 
 class KnownValues(TorchDispatchMode):  # type: ignore[misc]
-    """Follows known values beside the trace below it, and answers for them; ``before_each`` is
-    called before every operator."""
+    """Follows known values with the trace below it; calls ``before_each`` before operators."""
 
     def __init__(self, before_each: Callable[[], None] | None = None) -> None:
         super().__init__()
@@ -73,12 +72,13 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
     def __enter__(self) -> Any:
         self._answers.__enter__()
         patches = ExitStack()
-        patches.enter_context(patch.object(FakeTensor, "tolist", self._listed(FakeTensor.tolist)))
-        patches.enter_context(
-            patch.object(FakeTensor, "__format__", self._written(FakeTensor.__format__))
-        )
-        for name in _CHECKS:
-            patches.enter_context(patch.object(torch, name, _passed(getattr(torch, name))))
+        listed, written = self._listed(FakeTensor.tolist), self._written(FakeTensor.__format__)
+        for owner, name, replacement in (
+            (FakeTensor, "tolist", listed),
+            (FakeTensor, "__format__", written),
+            *((torch, name, _passed(getattr(torch, name))) for name in _CHECKS),
+        ):
+            patches.enter_context(patch.object(owner, name, replacement))
         self._patches.append(patches)
         return super().__enter__()
 
@@ -99,22 +99,18 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
         leaves, form = pytree.tree_flatten((arguments, named))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         known = [self.value(tensor) for tensor in tensors]
-        tags = function.tags
-        if (
-            all(value is not None for value in known)
-            and torch.Tag.nondeterministic_seeded not in tags
-        ):
+        tags, known_ones = function.tags, [value for value in known if value is not None]
+        drawn = torch.Tag.nondeterministic_seeded in tags
+        if len(known_ones) == len(known) and not drawn:
             values = iter(known)
             own = [next(values) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-            asks = torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
-            if asks or all(
-                value.untyped_storage().nbytes() <= 8 * MOST_ELEMENTS
-                for value in known
-                if value is not None
-            ):
-                return self._followed(
-                    function, name, (arguments, named), pytree.tree_unflatten(own, form), asks
-                )
+            reads = (
+                torch.Tag.data_dependent_output in tags or torch.Tag.dynamic_output_shape in tags
+            )
+            sizes = [value.untyped_storage().nbytes() for value in known_ones]
+            if reads or max(sizes, default=0) <= 8 * MOST_ELEMENTS:
+                computed = pytree.tree_unflatten(own, form)
+                return self._followed(function, name, (arguments, named), computed, reads)
         elif function._schema.is_mutable and isinstance(arguments[0], torch.Tensor):
             self._changed.add(arguments[0].untyped_storage()._cdata)
         result = function(*arguments, **named)
@@ -124,18 +120,14 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
 
     def _choose(self, function: Any, arguments: Any, named: Any, result: Any) -> None:
         """Positions that are chosen along an axis become known: balanced ones."""
-        given = (
-            dict(zip((each.name for each in function._schema.arguments), arguments, strict=False))
-            | named
-        )
+        names = (each.name for each in function._schema.arguments)
+        given = dict(zip(names, arguments, strict=False)) | named
         axis = given.get("dim", -1 if "topk" in str(function) else None)
-        chosen = next((each for each in pytree.tree_leaves(result) if _are_positions(each)), None)
-        if (
-            axis is None
-            or chosen is None
-            or not given["self"].dim()
-            or chosen.numel() > MOST_ELEMENTS
-        ):
+        made = [each for each in pytree.tree_leaves(result) if isinstance(each, FakeTensor)]
+        chosen = next((each for each in made if each.dtype == torch.int64), None)
+        if axis is None or chosen is None or not given["self"].dim():
+            return
+        if chosen.numel() > MOST_ELEMENTS:
             return
         of, apart = given["self"].shape[axis], chosen.dim() < given["self"].dim()
         with disable_current_modes():
@@ -145,9 +137,9 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
             value = order.reshape(shape).movedim(-1, axis)
             self._values[chosen] = value.squeeze(axis) if apart else value
 
-    def _followed(self, function: Any, name: str, traced: Any, own: Any, asks: bool) -> Any:
+    def _followed(self, function: Any, name: str, traced: Any, own: Any, reads: bool) -> Any:
         """What an operator gives, traced and computed."""
-        if asks:
+        if reads:
             with disable_current_modes():
                 value = function(*own[0], **own[1])
             return pytree.tree_map_only(torch.Tensor, self._constant, value)
@@ -157,17 +149,11 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
             return result
         if any(each.numel() > MOST_ELEMENTS for each in results) and not function.is_view:
             return result
-        if name in (
-            "empty",
-            "empty_like",
-            "new_empty",
-            "empty_strided",
-            "new_empty_strided",
-            "empty_permuted",
-        ):
+        if name.startswith(("empty", "new_empty")):  # permuted, strided or like another
             return result
         with disable_current_modes():
-            value = function(*own[0], **_on_cpu(own[1]))
+            cpu = {} if own[1].get("device") is None else {"device": torch.device("cpu")}
+            value = function(*own[0], **(own[1] | cpu))
         made = [each for each in pytree.tree_leaves(value) if isinstance(each, torch.Tensor)]
         for fake, real in zip(results, made, strict=True):
             self._values[fake] = real
@@ -191,8 +177,7 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
         return tolist
 
     def _written(self, original: Callable[[Any, str], str]) -> Callable[[Any, str], str]:
-        """How a number in a tensor of its own is written: experts are looked up by names with
-        it."""
+        """How a number in a tensor of its own is written: experts are found by names with it."""
 
         def written(tensor: Any, how: str) -> str:
             value = self.value(tensor) if not tensor.dim() else None
@@ -204,11 +189,8 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
         """Arguments whose boolean indices, where they are known, are lists of positions."""
         indices: list[Any] = []
         for index in arguments[1]:
-            value = (
-                self.value(index)
-                if isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
-                else None
-            )
+            boolean = isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
+            value = self.value(index) if boolean else None
             if value is None:
                 indices.append(index)
                 continue
@@ -219,23 +201,16 @@ class KnownValues(TorchDispatchMode):  # type: ignore[misc]
 
 
 class _Answers(TorchFunctionMode):  # type: ignore[misc]
-    """What is asked of tensors above the operators: no activation is infinite, and none is no
-    number."""
+    """What code learns of tensors above the operators: activations are finite numbers."""
 
     def __torch_function__(
         self, function: Any, _: Any, arguments: Any = (), named: Any = None
     ) -> Any:
-        method = {
-            torch.Tensor.isfinite: torch.isfinite,
-            torch.Tensor.isinf: torch.isinf,
-            torch.Tensor.isnan: torch.isnan,
-        }
-        answer = _FINITE.get(method.get(function, function))
-        if answer is not None and arguments:
-            return torch.full((), answer, dtype=torch.bool).expand(arguments[0].shape)
-        if function in (torch.tensor, torch.as_tensor) and isinstance(
-            arguments[0], list | tuple
-        ):  # numbers in tensors of their own
+        if function in _FINITE and arguments:
+            answer = torch.full((), _FINITE[function], dtype=torch.bool)
+            return answer.expand(arguments[0].shape)
+        # numbers in tensors of their own
+        if function in (torch.tensor, torch.as_tensor) and isinstance(arguments[0], list | tuple):
             numbers = pytree.tree_map_only(FakeTensor, lambda number: number.item(), arguments[0])
             return function(numbers, *arguments[1:], **(named or {}))
         return function(*arguments, **(named or {}))
@@ -251,14 +226,3 @@ def _passed(check: Callable[..., Any]) -> Callable[..., Any]:
             return None
 
     return checked
-
-
-def _are_positions(value: Any) -> bool:
-    return isinstance(value, FakeTensor) and value.dtype == torch.int64
-
-
-def _on_cpu(named: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: torch.device("cpu") if key == "device" and value is not None else value
-        for key, value in named.items()
-    }

@@ -21,8 +21,7 @@ from GraphExtractor.torch_internals import modeling
 
 @dataclass(frozen=True)
 class LatentWidths:
-    """Ranks of the latents and widths of a head: its queries and keys without and with positions,
-    its values."""
+    """Ranks of latents, widths of a head's queries and keys (plain, with positions) and values."""
 
     query_rank: int
     key_rank: int
@@ -38,55 +37,40 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.widths = widths
         self.tp, self.sequence_parallel = 1, False
-        self.qkv_a_proj = torch.nn.Linear(
-            hidden, widths.query_rank + widths.key_rank + widths.rotary, bias=False
-        )
-        self.q_a_layernorm = custom_operators.FusedRmsNorm(
-            torch.nn.Parameter(torch.empty(widths.query_rank))
-        )
-        self.kv_a_layernorm = custom_operators.FusedRmsNorm(
-            torch.nn.Parameter(torch.empty(widths.key_rank))
+        ranks = widths.query_rank, widths.key_rank
+        self.qkv_a_proj = torch.nn.Linear(hidden, sum(ranks) + widths.rotary, bias=False)
+        self.q_a_layernorm, self.kv_a_layernorm = (
+            custom_operators.FusedRmsNorm(torch.nn.Parameter(torch.empty(rank))) for rank in ranks
         )
         self._build_heads(hidden, heads)
 
     def _build_heads(self, hidden: int, heads: int) -> None:
         widths = self.widths
-        self.q_b_proj = torch.nn.Linear(
-            widths.query_rank, heads * (widths.plain + widths.rotary), bias=False
-        )
-        self.kv_b_proj = torch.nn.Linear(
-            widths.key_rank, heads * (widths.plain + widths.value), bias=False
-        )
+        queries, keys = widths.plain + widths.rotary, widths.plain + widths.value
+        self.q_b_proj = torch.nn.Linear(widths.query_rank, heads * queries, bias=False)
+        self.kv_b_proj = torch.nn.Linear(widths.key_rank, heads * keys, bias=False)
         self.o_proj = torch.nn.Linear(heads * widths.value, hidden, bias=False)
 
     def shard(self, key: GraphKey) -> None:
         """Keep 1/tp of the heads."""
         self.tp, self.sequence_parallel = key.tp, key.sequence_parallel and key.tp > 1
-        self._build_heads(
-            self.o_proj.out_features, self.o_proj.in_features // self.widths.value // key.tp
-        )
+        heads = self.o_proj.in_features // self.widths.value // key.tp
+        self._build_heads(self.o_proj.out_features, heads)
 
     def forward(
         self, hidden_states: torch.Tensor, position_embeddings: tuple[Any, Any], **_: Any
     ) -> tuple[Any, None]:
-        """Tokens (batch, sequence, hidden); the tables of rotary positions are those of the whole
-        sequence."""
-        widths = self.widths
+        """Tokens (batch, sequence, hidden); rotary tables are those of the whole sequence."""
+        widths, group = self.widths, (self.tp, self.sequence_parallel)
         latents = self.qkv_a_proj(hidden_states).split(
             (widths.query_rank, widths.key_rank, widths.rotary), -1
         )
-        latent = self._enter(self.q_a_layernorm(latents[0]))
-        queries = (
-            self.q_b_proj(latent).unflatten(-1, (-1, widths.plain + widths.rotary)).transpose(1, 2)
-        )
-        latent = self._enter(self.kv_a_layernorm(latents[1]))
-        rotary = self._enter(latents[2]).unsqueeze(1)
-        keys, values = (
-            self.kv_b_proj(latent)
-            .unflatten(-1, (-1, widths.plain + widths.value))
-            .transpose(1, 2)
-            .split((widths.plain, widths.value), -1)
-        )
+        latent = custom_operators.enter_group(self.q_a_layernorm(latents[0]), *group)
+        queries = _of_heads(self.q_b_proj(latent), widths.plain + widths.rotary)
+        latent = custom_operators.enter_group(self.kv_a_layernorm(latents[1]), *group)
+        rotary = custom_operators.enter_group(latents[2], *group).unsqueeze(1)
+        keys_and_values = _of_heads(self.kv_b_proj(latent), widths.plain + widths.value)
+        keys, values = keys_and_values.split((widths.plain, widths.value), -1)
         plain, turned = queries.split((widths.plain, widths.rotary), -1)
         turned, rotary = modeling("deepseek_v3").apply_rotary_pos_emb_interleave(
             turned, rotary, *position_embeddings
@@ -94,14 +78,10 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
         queries = torch.cat((plain, turned), -1)
         keys = torch.cat((keys, rotary.expand(-1, keys.shape[1], -1, -1)), -1)
         out = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
-        return self._leave(self.o_proj(out.transpose(1, 2).flatten(2))), None
+        summand = self.o_proj(out.transpose(1, 2).flatten(2))
+        return custom_operators.leave_group(summand, *group), None
 
-    def _enter(self, x: torch.Tensor) -> Any:
-        if self.sequence_parallel:
-            return custom_operators.gather_sequence(x, self.tp)
-        return custom_operators.copy_to_group(x, self.tp) if self.tp > 1 else x
 
-    def _leave(self, x: torch.Tensor) -> Any:
-        if self.sequence_parallel:
-            return custom_operators.reduce_scatter_sequence(x, self.tp)
-        return custom_operators.reduce_from_group(x, self.tp) if self.tp > 1 else x
+def _of_heads(x: torch.Tensor, width: int) -> torch.Tensor:
+    """(batch, head, sequence, width) of (batch, sequence, head · width)."""
+    return x.unflatten(-1, (-1, width)).transpose(1, 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayerModules:
-    """Paths of ``stacks``, lists whose every child is a layer, and of single modules that are
-    layers ``alone``."""
+    """Paths of ``stacks``, lists whose every child is a layer, and of layers ``alone``."""
 
     stacks: tuple[str, ...]
     alone: tuple[str, ...] = ()
@@ -30,25 +29,24 @@ class LayerModule:
 
 def each_layer_module(model: torch.nn.Module, modules: LayerModules) -> tuple[LayerModule, ...]:
     """The layer modules of ``model``; blocks are called after what tells their stacks apart."""
-    names = (
-        ["block"]
-        if len(modules.stacks) == 1 and not modules.alone
-        else _distinctive(modules.stacks)
-    )
+    if len(modules.stacks) == 1 and not modules.alone:
+        names = ["block"]
+    else:
+        names = _distinctive(modules.stacks)
     children = [
         LayerModule(f"{stack}.{child}".lstrip("."), name)
         for stack, name in zip(modules.stacks, names, strict=True)
         for child, _ in model.get_submodule(stack).named_children()
     ]
-    return (
-        *children,
-        *(LayerModule(path, _called(path, model.get_submodule(path))) for path in modules.alone),
-    )
+    for path in modules.alone:  # which says what it is, unless it is a mere number
+        kind = type(model.get_submodule(path)).__name__.lower()
+        children.append(LayerModule(path, f"{kind}.{path}" if path.isdigit() else path))
+    return tuple(children)
 
 
-def _called(path: str, module: torch.nn.Module) -> str:
-    """A path says what a module is, unless it is a mere number."""
-    return f"{type(module).__name__.lower()}.{path}" if path.isdigit() else path
+def _alike(columns: Iterable[tuple[str, ...]]) -> int:
+    """How many of the first columns hold one word each."""
+    return sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
 
 
 def _distinctive(paths: Sequence[str]) -> list[str]:
@@ -57,14 +55,9 @@ def _distinctive(paths: Sequence[str]) -> list[str]:
         return list(paths)
     parts = [path.split(".") for path in paths]
     shortest = min(map(len, parts)) - 1
-    first = min(
-        shortest,
-        sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*parts, strict=False))),
-    )
+    first = min(shortest, _alike(zip(*parts, strict=False)))
     backwards = zip(*(reversed(part[first:]) for part in parts), strict=False)
-    last = min(
-        shortest - first, sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, backwards))
-    )
+    last = min(shortest - first, _alike(backwards))
     while first and any(part[first].isdigit() for part in parts):
         first -= 1
     return [".".join(part[first : len(part) - last]) for part in parts]
@@ -93,20 +86,15 @@ def find_layer_modules(model: torch.nn.Module) -> LayerModules:
             return
         for name, child in module.named_children():
             inner = f"{path}.{name}".lstrip(".")
-            if holds_stack(child) or isinstance(
-                child, nn.ModuleList | nn.ModuleDict
-            ):  # those never run themselves
+            # lists and mappings never run themselves
+            if holds_stack(child) or isinstance(child, nn.ModuleList | nn.ModuleDict):
                 visit(inner, child)
             elif _is_composite(child):
                 alone.append(inner)
 
     visit("", model)
     if not stacks and not alone:
-        alone = [
-            path
-            for path, module in model.named_modules()
-            if path and any(True for _ in module.parameters(recurse=False))
-        ]
+        alone = [path for path, module in model.named_modules() if path and _has_own(module)]
     return LayerModules(tuple(stacks), tuple(alone))
 
 
@@ -116,24 +104,23 @@ def structure(block: torch.nn.Module) -> list[object]:
     Of a fraction (a rate of dropout or stochastic depth, which often rises from block to block)
     only matters whether it is 0 or 1: others are factors in operators that cost the same.
     """
-    return [
-        (
-            name,
-            type(module).__name__,
-            _parameters(module),
-            sorted(
-                (k, v if not isinstance(v, float) or v in (0.0, 1.0) else "fraction")
-                for k, v in vars(module).items()
-                if isinstance(v, int | float | str) and k not in {"layer_idx", "layer_id"}
-            ),
-        )
-        for name, module in block.named_modules()
-    ]
+
+    def setting(value: object) -> object:
+        return "fraction" if isinstance(value, float) and value not in (0.0, 1.0) else value
+
+    found: list[object] = []
+    for name, module in block.named_modules():
+        plain = [
+            (key, setting(value))
+            for key, value in vars(module).items()
+            if isinstance(value, int | float | str) and key not in {"layer_idx", "layer_id"}
+        ]
+        found.append((name, type(module).__name__, _parameters(module), sorted(plain)))
+    return found
 
 
 def _form(block: torch.nn.Module) -> list[object]:
-    """Modules with parameters, and the shapes of those: what blocks of a stage share whose settings
-    and dropouts differ."""
+    """Modules with parameters and their shapes: what blocks share whose settings differ."""
     found = [
         (name, type(module).__name__, _parameters(module)) for name, module in block.named_modules()
     ]
@@ -152,17 +139,16 @@ def _is_stack(module: torch.nn.Module) -> bool:
 
     if not isinstance(module, nn.ModuleList | nn.Sequential):
         return False
-    children = [_form(child) for child in module.children() if _is_composite(child)]
-    alike = any(children.count(child) > 1 for child in children)
-    alone = len(children) == 1 and isinstance(
-        module, nn.ModuleList
-    )  # a block that runs several times, or a shallow model
-    return (alike or alone) and len(children) == len(list(module.children()))
+    children = list(module.children())
+    forms = [_form(child) for child in children if _is_composite(child)]
+    alike = any(forms.count(form) > 1 for form in forms)
+    # a block that runs several times, or a shallow model
+    alone = len(forms) == 1 and isinstance(module, nn.ModuleList)
+    return (alike or alone) and len(forms) == len(children)
 
 
 def _are_stages(stack: torch.nn.Module) -> bool:
-    """Whether the children of a stack are stages of a hierarchical model: each holds a stack of
-    layers itself.
+    """Whether the children of a stack are stages of a hierarchical model, each with a stack.
 
     Blocks hold stacks too: experts, or heads. Stages differ (in width, say), where blocks that all
     hold a stack are alike; stages that are alike hold more layers each than there are stages, and
@@ -181,13 +167,10 @@ def _are_stages(stack: torch.nn.Module) -> bool:
     )
 
 
+def _has_own(module: torch.nn.Module) -> bool:
+    return any(True for _ in module.parameters(recurse=False))
+
+
 def _is_composite(module: torch.nn.Module) -> bool:
     """Whether a module has parts of its own that have parameters."""
-    return (
-        sum(
-            any(True for _ in child.parameters(recurse=False))
-            for child in module.modules()
-            if child is not module
-        )
-        > 1
-    )
+    return sum(_has_own(child) for child in module.modules() if child is not module) > 1

@@ -1,9 +1,8 @@
-"""From traced operators to layer graphs: fused DAGs per layer and pass, tensors between layers,
-structural hashes."""
+"""From traced operators to layer graphs: fused DAGs, tensors between layers, hashes."""
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -26,13 +25,12 @@ from GraphExtractor.linking import linked
 from GraphExtractor.model_work import model_shares
 from GraphExtractor.operators import TracedOperator, readers, traced_operators
 from GraphExtractor.saved import (
-    Kept,
-    Shared,
-    keeping,
+    SharedValue,
     less_in_fp8,
     less_joined,
     peak_temporaries,
-    shared,
+    saved_values,
+    shared_values,
 )
 from GraphExtractor.segments import LayerPlace
 from GraphExtractor.tracing import TracedStep
@@ -42,139 +40,112 @@ from GraphExtractor.values import Source, Value, ValueTable, operator_name
 
 @dataclass(frozen=True)
 class TracedLayers:
-    """All layers of a traced step, in order, the tensors between them and what several keep
-    (positions are of the trace)."""
+    """All layers of a traced step, in order, the tensors between them and what several save."""
 
     places: tuple[LayerPlace, ...]
     layers: tuple[LayerGraph, ...]
     tensors: tuple[LayerTensor, ...]
-    shared: tuple[Shared, ...]
+    shared: tuple[SharedValue, ...]
 
 
 def layers_of(step: TracedStep) -> TracedLayers:
     """Build the layer graphs of a traced step.
 
-    Raises:
-        PhazeError: a backward operator belongs to no forward operator.
+    Raises: PhazeError: a backward operator belongs to no forward operator.
     """
-    step = linked(step)
-    values = ValueTable(step)
-    operators = traced_operators(step, values)
-    users = readers(operators)
-    results = frozenset(values[node] for node in step.gradients.values())
-    kept = keeping(operators, users, step.layer_count)
-    owners = _parameter_owners(operators, step, values)
-    tables = _sparse_tables(step, values)
-    hashes = _structural_hashes(step)
-    shares = model_shares(step.graph, step.parameters, step.division)
-    layers = tuple(
-        _layer(
-            layer,
-            step,
-            tuple(traced for traced in operators if traced.layer == layer),
-            users,
-            results,
-            kept[layer],
-            owners,
-            tables,
-            hashes,
-            shares,
+    maker = _LayerMaker(linked(step))
+    layers = tuple(map(maker.layer, range(maker.step.layer_count)))
+    shared = shared_values(maker.operators, maker.users, maker.saved)
+    return TracedLayers(maker.step.places, layers, _tensors(maker.operators, maker.users), shared)
+
+
+class _LayerMaker:
+    """A ``linked`` step, and what all of its layers have to know of it."""
+
+    def __init__(self, step: TracedStep) -> None:
+        self.step, values = step, ValueTable(step)
+        self.operators = traced_operators(step, values)
+        self.users = readers(self.operators)
+        self.results = frozenset(values[node] for node in step.gradients.values())
+        self.saved = saved_values(self.operators, self.users, step.layer_count)
+        self.owners = _parameter_owners(self.operators, step, values)
+        self.tables = _sparse_tables(step, values)
+        self.hashes = _structural_hashes(step)
+        self.shares = model_shares(step.graph, step.parameters, step.division)
+
+    def layer(self, layer: int) -> LayerGraph:
+        """The graph of a layer."""
+        operators = tuple(traced for traced in self.operators if traced.layer == layer)
+        forward, backward = (
+            tuple(traced for traced in operators if traced.backward == late)
+            for late in (False, True)
         )
-        for layer in range(step.layer_count)
-    )
-    return TracedLayers(
-        step.places, layers, _tensors(operators, users), shared(operators, users, kept)
-    )
+        passes = fuse(forward, self.users), fuse(backward, self.users)
+        single = [tuple(Group((traced,)) for traced in each) for each in (forward, backward)]
+        builder = GraphBuilder(self.users, self.results, passes[0], self.shares)
+        graphs = [builder.graph(groups) for groups in passes]
+        counts = _ParameterCounts()
+        for value, first in self.owners.items():
+            if value.elements == 1 and first == layer:
+                counts.all.add(value)
+        held = self.saved[layer].none | self.results
+        for traced in operators:
+            if traced.yields is Yields.WEIGHT_GRADIENT:
+                held |= frozenset(traced.outputs)
+            for use in traced.uses:
+                if self.step.parameters.get(use.value.node) in self.step.gradients:
+                    counts.add(traced, use.value)
+        saved = self.saved[layer]
+        dropped = saved.none - saved.selective
+        return LayerGraph(
+            name=self.step.places[layer].name,
+            forward=graphs[0],
+            backward=graphs[1],
+            backward_selective=builder.selective(passes[1], graphs[1], dropped),
+            parameter_count=elements(counts.all),
+            matmul_parameter_count=elements(counts.multiplied - counts.of_experts),
+            expert_parameter_count=elements(counts.of_experts),
+            tied_count=elements(value for value in counts.all if self.owners[value] < layer),
+            saved=replace(
+                saved.bytes(),
+                less_in_fp8=less_in_fp8(layer, saved, self.users),
+                less_joined=less_joined(layer, saved, operators, self.users),
+            ),
+            workspace_bytes=max(peak_temporaries(each, self.users, held) for each in passes),
+            structural_hash=self.hashes.get(layer, ""),
+            twice_divided_count=elements(counts.twice_divided),
+            sparse_tables=tuple(
+                table for value, table in self.tables.items() if value in counts.all
+            ),
+            single_workspace_bytes=max(peak_temporaries(each, self.users, held) for each in single),
+        )
 
 
-def _layer(
-    layer: int,
-    step: TracedStep,
-    operators: tuple[TracedOperator, ...],
-    users: Readers,
-    results: frozenset[Value],
-    kept: Kept,
-    owners: Mapping[Value, int],
-    tables: Mapping[Value, SparseTable],
-    hashes: Mapping[int, str],
-    shares: Mapping[Node, float],
-) -> LayerGraph:
-    passes = [
-        fuse(tuple(traced for traced in operators if traced.backward == backward), users)
-        for backward in (False, True)
-    ]
-    single = [
-        tuple(Group((traced,)) for traced in operators if traced.backward == backward)
-        for backward in (False, True)
-    ]
-    builder = GraphBuilder(users, results, passes[0], shares)
-    forward = builder.graph(passes[0])
-    backward = builder.graph(passes[1])
-    parameters = {
-        use.value
-        for traced in operators
-        for use in traced.uses
-        if use.value.source is Source.PARAMETER
-        and step.parameters[use.value.node] in step.gradients
-    }
-    parameters |= {
-        value for value, first in owners.items() if value.elements == 1 and first == layer
-    }
-    multiplied = {
-        use.value
-        for traced in operators
-        if traced.kind in (OperatorKind.GEMM, OperatorKind.CONV) and not traced.backward
-        for use in traced.uses
-        if use.value in parameters and len(use.value.shape) > 1
-    }
-    # a batch of weights, each multiplied with some of the tokens; convolutions have kernels of
-    # three axes too
-    of_experts = {
-        use.value
-        for traced in operators
-        if traced.kind is OperatorKind.GEMM and not traced.backward
-        for use in traced.uses
-        if use.value in multiplied and len(use.value.shape) == 3
-    }
-    twice_divided = {
-        use.value
-        for traced in operators
-        if any(each.group is CollectiveGroup.TENSOR2 for each in traced.streamed)
-        or looks_up_tokens_of_all(traced.node)
-        for use in traced.uses
-        if use.value in parameters
-    }
-    weight_gradients = {
-        value
-        for traced in operators
-        if traced.yields is Yields.WEIGHT_GRADIENT
-        for value in traced.outputs
-    }
-    weight_gradients |= results
-    return LayerGraph(
-        name=step.places[layer].name,
-        forward=forward,
-        backward=backward,
-        backward_selective=builder.selective(passes[1], backward, kept.none - kept.selective),
-        parameter_count=sum(value.elements for value in parameters),
-        matmul_parameter_count=sum(value.elements for value in multiplied - of_experts),
-        expert_parameter_count=sum(value.elements for value in of_experts),
-        tied_count=sum(value.elements for value in parameters if owners[value] < layer),
-        saved=replace(
-            kept.bytes(),
-            less_in_fp8=less_in_fp8(layer, kept, users),
-            less_joined=less_joined(layer, kept, operators, users),
-        ),
-        workspace_bytes=max(
-            peak_temporaries(groups, users, kept.none | weight_gradients) for groups in passes
-        ),
-        structural_hash=hashes.get(layer, ""),
-        twice_divided_count=sum(value.elements for value in twice_divided),
-        sparse_tables=tuple(table for value, table in tables.items() if value in parameters),
-        single_workspace_bytes=max(
-            peak_temporaries(groups, users, kept.none | weight_gradients) for groups in single
-        ),
-    )
+@dataclass(frozen=True)
+class _ParameterCounts:
+    """The parameters of a layer, and those of them that are counted for themselves too."""
+
+    all: set[Value] = field(default_factory=set)
+    multiplied: set[Value] = field(default_factory=set)  # by every token
+    of_experts: set[Value] = field(default_factory=set)  # a batch of weights, each by some tokens
+    twice_divided: set[Value] = field(default_factory=set)  # along both axes of a 2D layout
+
+    def add(self, reader: TracedOperator, parameter: Value) -> None:
+        """Count a parameter that an operator reads."""
+        self.all.add(parameter)
+        rank, product = len(parameter.shape), reader.kind is OperatorKind.GEMM
+        if not reader.backward and rank > 1 and (product or reader.kind is OperatorKind.CONV):
+            self.multiplied.add(parameter)
+            if product and rank == 3:  # kernels of convolutions have three axes too
+                self.of_experts.add(parameter)
+        along_second = any(each.group is CollectiveGroup.TENSOR2 for each in reader.streamed)
+        if along_second or looks_up_tokens_of_all(reader.node):
+            self.twice_divided.add(parameter)
+
+
+def elements(values: Iterable[Value]) -> int:
+    """Elements of all the tensors."""
+    return sum(value.elements for value in values)
 
 
 class GraphBuilder:
@@ -206,10 +177,9 @@ class GraphBuilder:
     def selective(
         self, groups: tuple[Group, ...], backward: OperatorGraph, dropped: frozenset[Value]
     ) -> OperatorGraph:
-        """Backward pass preceded by the core-attention operators, feeding the readers of what was
-        ``dropped``.
+        """The backward pass behind the core attention again, for readers of what was ``dropped``.
 
-        What they read of what was gathered is the backward pass's own, gathered again. What a
+        What attention reads of what was gathered is gathered again by the backward pass. What a
         checkpoint of the model's own runs again anyway is there already.
         """
         made_again = {group.head.forward for group in groups if group.head.yields is Yields.OUTPUT}
@@ -238,19 +208,18 @@ class GraphBuilder:
 
     def _operator(self, group: Group) -> Operator:
         head = group.head
-        tail = "".join(
-            f"+{work.function}"
-            for member in group.members
-            if member is not head
-            for work in member.vector
-        )
+        tails = [
+            work.function for each in group.members if each is not head for work in each.vector
+        ]
         forward_id = None
         if head.backward:
             assert head.forward is not None  # a linked step
             forward_id = self.ids[head.forward]
+        multiplies = bool(head.gemms) or any(each.macs for each in head.vector)
+        made = multiplies and head.yields is Yields.OUTPUT
         return Operator(
             id=self.ids[head.node],
-            name=head.name + tail,
+            name="+".join((head.name, *tails)),
             kind=head.kind,
             phase=Phase.BACKWARD if head.backward else Phase.FORWARD,
             yields=head.yields,
@@ -264,9 +233,7 @@ class GraphBuilder:
             causal=head.causal,
             window=head.window,
             streamed=head.streamed,
-            model_share=self.shares.get(head.node, 1.0)
-            if head.yields is Yields.OUTPUT and _multiplies(head)
-            else 1.0,
+            model_share=self.shares.get(head.node, 1.0) if made else 1.0,
         )
 
     def _edges(
@@ -288,19 +255,15 @@ class GraphBuilder:
         return tuple(sorted(edge for edge in found if edge[0] != edge[1]))
 
 
-def _multiplies(traced: TracedOperator) -> bool:
-    return bool(traced.gemms) or any(work.macs for work in traced.vector)
-
-
 def _parameter_owners(
     operators: tuple[TracedOperator, ...], step: TracedStep, values: ValueTable
 ) -> dict[Value, int]:
-    """First layer reading each parameter; of one element also where that is too little work to be
-    an operator."""
+    """First layer that reads each parameter."""
     owners: dict[Value, int] = {}
     for parameter, name in step.parameters.items():
         value = values[parameter]
         layers = [step.origins[user].layer for user in parameter.users if user in step.origins]
+        # reading one element may be too little work to be an operator
         if value.elements == 1 and name in step.gradients and layers:
             owners[value] = min(layers)
     for traced in operators:
@@ -315,54 +278,43 @@ def _sparse_tables(step: TracedStep, values: ValueTable) -> dict[Value, SparseTa
     tables = {}
     for node, name in step.parameters.items():
         gradient = values[step.gradients[name]] if name in step.gradients else None
-        if (
-            gradient is not None
-            and gradient.maker is not None
-            and operator_name(gradient.maker) == "rows_gradient"
-        ):
+        maker = gradient.maker if gradient is not None else None
+        if gradient is not None and maker is not None and operator_name(maker) == "rows_gradient":
             rows, width = values[node].shape
             tables[values[node]] = SparseTable(rows, width, gradient.shape[0])
     return tables
 
 
 def _tensors(operators: tuple[TracedOperator, ...], users: Readers) -> tuple[LayerTensor, ...]:
-    """Activations made in one layer and read in the forward pass of later ones, with the gradients
-    flowing back.
+    """Activations made in one layer and read in the forward pass of later ones, with gradients.
 
     Whatever a trained parameter had a part in has a gradient of its size, however the gradient is
     put together.
     """
     trained: set[Value] = set()
-    for traced in operators:
-        if not traced.backward and any(
-            use.value.source is Source.PARAMETER or use.value in trained for use in traced.uses
-        ):
-            trained.update(
-                value
-                for value in traced.outputs
-                if value.dtype.startswith(("float", "bfloat", "complex"))
-            )
     tensors = []
     for traced in operators:
-        for value in traced.outputs if not traced.backward else ():
-            layers = sorted(
-                {
-                    user.layer
-                    for user in users.get(value, ())
-                    if not user.backward and user.layer > traced.layer
-                }
-            )
-            if layers:
+        if traced.backward:
+            continue
+        uses = {use.value for use in traced.uses}
+        learned = any(each.source is Source.PARAMETER or each in trained for each in uses)
+        for value in traced.outputs:
+            if learned and value.dtype.startswith(("float", "bfloat", "complex")):
+                trained.add(value)
+            later = {
+                user.layer
+                for user in users.get(value, ())
+                if not user.backward and user.layer > traced.layer
+            }
+            if later:
                 gradient_bytes = value.bytes if value in trained else 0
-                tensors.append(
-                    LayerTensor(traced.layer, tuple(layers), value.bytes, gradient_bytes)
-                )
+                ends = tuple(sorted(later))
+                tensors.append(LayerTensor(traced.layer, ends, value.bytes, gradient_bytes))
     return tuple(tensors)
 
 
 def _structural_hashes(step: TracedStep) -> dict[int, str]:
-    """Hash of each layer's traced nodes: operations, module paths within the layer, wiring, shapes
-    and dtypes."""
+    """Hash of each layer's traced nodes: operations, module paths, wiring, shapes and dtypes."""
     nodes: dict[int, list[Node]] = {}
     for node, origin in sorted(step.origins.items()):
         nodes.setdefault(origin.layer, []).append(node)
@@ -374,17 +326,9 @@ def _structural_hashes(step: TracedStep) -> dict[int, str]:
             origin = step.origins[node]
             path = origin.module.removeprefix(step.places[layer].path)
             wiring = _canonical((node.args, sorted(node.kwargs.items())), index, step)
-            digest.update(
-                repr(
-                    (
-                        str(node.target),
-                        path,
-                        origin.backward,
-                        wiring,
-                        _canonical(node.meta["val"], index, step),
-                    )
-                ).encode()
-            )
+            value = _canonical(node.meta["val"], index, step)
+            what = (str(node.target), path, origin.backward, wiring, value)
+            digest.update(repr(what).encode())
         hashes[layer] = digest.hexdigest()
     return hashes
 

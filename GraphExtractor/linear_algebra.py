@@ -1,5 +1,4 @@
-"""What decompositions, solvers, transforms and distances do, by the shapes of their matrices: one
-table for all of them.
+"""What decompositions, solvers, transforms and distances do, by the shapes of their matrices.
 
 None of these is a product of matrices as FLOPs are published (``torch.utils.flop_counter`` counts
 none of them), and vector units run them: they are vector work of so many multiply-adds, in steps
@@ -30,8 +29,7 @@ FUNCTION = "mul"  # a multiply-add of a lane
 
 @dataclass(frozen=True)
 class _Matrices:
-    """``batch`` matrices of ``rows`` x ``columns``, and as many right-hand sides of ``others``
-    columns."""
+    """``batch`` matrices of ``rows`` x ``columns``, and right-hand sides of ``others`` columns."""
 
     batch: int
     rows: int
@@ -42,10 +40,6 @@ class _Matrices:
     def order(self) -> int:
         """The shorter side."""
         return min(self.rows, self.columns)
-
-
-def _triangular(given: _Matrices) -> float:
-    return given.order**2 * given.others / 2
 
 
 def _two_triangular(given: _Matrices) -> float:
@@ -60,51 +54,39 @@ def _lu(given: _Matrices) -> float:
     return given.rows * given.columns * given.order / 2 - given.order**3 / 6
 
 
-def _qr(given: _Matrices) -> float:
-    return _reflections(given) * 2  # triangle and orthogonal factor
-
-
 def _reflections(given: _Matrices) -> float:
     return max(given.rows, given.columns) * given.order**2 - given.order**3 / 3
-
-
-def _singular_values(given: _Matrices) -> float:
-    return 3 * max(given.rows, given.columns) * given.order**2 + 10 * given.order**3
 
 
 # operator -> multiply-adds of one matrix; an operator of several results does all of it
 _MULTIPLY_ADDS: Mapping[str, Callable[[_Matrices], float]] = MappingProxyType(
     {
-        "linalg_solve_triangular": _triangular,
-        "triangular_solve": _triangular,
-        "linalg_cholesky_ex": _cholesky,
-        "linalg_cholesky": _cholesky,
-        "cholesky": _cholesky,
-        "linalg_ldl_factor_ex": _cholesky,
-        "cholesky_solve": _two_triangular,
-        "linalg_lu_solve": _two_triangular,
-        "linalg_ldl_solve": _two_triangular,
-        "cholesky_inverse": lambda given: given.order**3 / 3,
-        "unit_lower_inverse": _cholesky,
-        "unit_lower_inverse_backward": lambda given: (
-            given.order**3
-        ),  # two products of triangular matrices
-        "linalg_lu_factor_ex": _lu,
-        "linalg_lu": _lu,
-        "_linalg_det": _lu,
-        "_linalg_slogdet": _lu,
-        "_linalg_solve_ex": lambda given: _lu(given) + _two_triangular(given),
-        "linalg_inv_ex": lambda given: given.order**3,
-        "linalg_qr": _qr,
-        "geqrf": _reflections,
-        "linalg_householder_product": _reflections,
-        "ormqr": lambda given: 2 * given.rows * given.order * given.others,
-        "linalg_lstsq": lambda given: _reflections(given) + given.rows * given.order * given.others,
-        "_linalg_svd": _singular_values,
-        "_linalg_eigh": lambda given: 4.5 * given.order**3,
-        "linalg_eig": lambda given: 12.5 * given.order**3,
-        "_linalg_eigvals": lambda given: 5 * given.order**3,
-        "linalg_matrix_exp": lambda given: 10 * given.order**3,
+        name: count
+        for names, count in {
+            "linalg_solve_triangular triangular_solve": lambda given: _two_triangular(given) / 2,
+            "linalg_cholesky_ex linalg_cholesky cholesky linalg_ldl_factor_ex": _cholesky,
+            "cholesky_solve linalg_lu_solve linalg_ldl_solve": _two_triangular,
+            "cholesky_inverse": lambda given: given.order**3 / 3,
+            "unit_lower_inverse": _cholesky,
+            # two products of triangular matrices
+            "unit_lower_inverse_backward linalg_inv_ex": lambda given: given.order**3,
+            "linalg_lu_factor_ex linalg_lu _linalg_det _linalg_slogdet": _lu,
+            "_linalg_solve_ex": lambda given: _lu(given) + _two_triangular(given),
+            "linalg_qr": lambda given: 2 * _reflections(given),  # triangle and orthogonal factor
+            "geqrf linalg_householder_product": _reflections,
+            "ormqr": lambda given: 2 * given.rows * given.order * given.others,
+            "linalg_lstsq": lambda given: (
+                _reflections(given) + given.rows * given.order * given.others
+            ),
+            "_linalg_svd": lambda given: (
+                3 * max(given.rows, given.columns) * given.order**2 + 10 * given.order**3
+            ),
+            "_linalg_eigh": lambda given: 4.5 * given.order**3,
+            "linalg_eig": lambda given: 12.5 * given.order**3,
+            "_linalg_eigvals": lambda given: 5 * given.order**3,
+            "linalg_matrix_exp": lambda given: 10 * given.order**3,
+        }.items()
+        for name in names.split()
     }
 )
 _TRANSFORMS = frozenset({"_fft_c2c", "_fft_r2c", "_fft_c2r"})
@@ -117,19 +99,15 @@ def algebra_work(node: Node, name: str) -> Work | None:
         given = _matrices(node, name)
         return _work(given.batch * _MULTIPLY_ADDS[name](given), given.order)
     if name in _TRANSFORMS:
-        whole = max(
-            (each for each in (*_tensors(node), node.meta["val"])), key=lambda each: each.numel()
-        )
+        whole = max((*_tensors(node), node.meta["val"]), key=lambda each: each.numel())
         axes = [whole.shape[axis] for axis in argument(node, "dim")]
         levels = max(sum(math.log2(max(size, 1)) for size in axes), 1.0)
         return _work(2.5 * whole.numel() * levels, math.ceil(levels))
     if name in _DISTANCES:
-        first, second = [each for each in _tensors(node) if each.dim() > 1][
-            -2 if name != "_cdist_backward" else 1 :
-        ][:2]
-        return _work(
-            2 * math.prod(first.shape[:-1]) * second.shape[-2] * first.shape[-1], first.shape[-1]
-        )
+        tensors = [each for each in _tensors(node) if each.dim() > 1]
+        first, second = tensors[1:3] if name == "_cdist_backward" else tensors[-2:]
+        width = first.shape[-1]
+        return _work(2 * math.prod(first.shape[:-1]) * second.shape[-2] * width, width)
     if name == "_trilinear":
         sizes = [max(each) for each in zip(*_expanded(node), strict=True)]
         return _work(math.prod(sizes), math.prod(sizes[axis] for axis in node.args[6]))
@@ -139,16 +117,12 @@ def algebra_work(node: Node, name: str) -> Work | None:
 def _work(multiply_adds: float, steps: int) -> Work:
     """At least one multiply-add in every step."""
     steps = max(steps, 1)
-    return Work(
-        OperatorKind.REDUCTION,
-        (),
-        (VectorWork(FUNCTION, max(math.ceil(multiply_adds), steps), steps=steps),),
-    )
+    work = VectorWork(FUNCTION, max(math.ceil(multiply_adds), steps), steps=steps)
+    return Work(OperatorKind.REDUCTION, (), (work,))
 
 
 def _matrices(node: Node, name: str) -> _Matrices:
-    tensors = [each for each in _tensors(node) if each.dim() > 1]
-    shapes = [tuple(each.shape) for each in tensors]
+    shapes = [tuple(each.shape) for each in _tensors(node) if each.dim() > 1]
     if name in ("triangular_solve", "cholesky_solve"):  # their right-hand side comes first
         shapes = shapes[::-1]
     elif name in ("linalg_ldl_solve", "linalg_lu_solve"):
@@ -159,17 +133,12 @@ def _matrices(node: Node, name: str) -> _Matrices:
 
 
 def _tensors(node: Node) -> list[torch.Tensor]:
-    return [
-        tensor
-        for given in node.args
-        if isinstance(given, Node)
-        for tensor in tensors_of(given.meta["val"])
-    ]
+    given = (each.meta["val"] for each in node.args if isinstance(each, Node))
+    return [tensor for value in given for tensor in tensors_of(value)]
 
 
 def _expanded(node: Node) -> list[tuple[int, ...]]:
-    """Shapes of the factors of a sum of products with the axes of length one that broadcasting puts
-    in."""
+    """Shapes of the factors of a sum of products with the axes that broadcasting puts in."""
     shapes = []
     for factor, places in zip(_tensors(node)[:3], node.args[3:6], strict=True):
         shape = list(factor.shape)

@@ -13,15 +13,13 @@ from dataclasses import replace
 
 from torch.fx import Node
 
-from GraphExtractor.tracing import TracedStep
+from GraphExtractor.tracing import TracedStep, unlinked_gradient
 from GraphExtractor.user_lines import line_of
 from GraphExtractor.values import ValueTable, is_bookkeeping, is_view, operator_name
-from phaze_common.errors import PhazeError
 
 
 def operator_nodes(step: TracedStep) -> tuple[Node, ...]:
-    """The nodes that are work, in execution order: no views, no parts of results, no
-    bookkeeping."""
+    """The nodes that are work, in execution order: no views, no parts, no bookkeeping."""
     return tuple(
         node
         for node in step.graph.nodes
@@ -33,8 +31,7 @@ def operator_nodes(step: TracedStep) -> tuple[Node, ...]:
 
 
 def linked(step: TracedStep) -> TracedStep:
-    """The step with ``forward`` of every backward operator a forward operator of its layer, and
-    without layers of no operators.
+    """The step whose backward operators differentiate one of their layer; layers have operators.
 
     Raises: PhazeError: a backward operator differentiates no forward operator; names the line of
         code that made it, where known.
@@ -47,22 +44,19 @@ def linked(step: TracedStep) -> TracedStep:
         if origin.backward:
             forward = links.of(node)
             if forward is None:
-                raise PhazeError(
-                    "the gradient made for "
-                    f"{line_of(origin.forward or node) or operator_name(node)} belongs to no "
-                    "operator of the forward pass; write that line with plain torch operators"
-                )
+                where = line_of(origin.forward or node) or operator_name(node)
+                raise unlinked_gradient(where)
             origins[node] = replace(origin, layer=step.origins[forward].layer, forward=forward)
     used = sorted({origins[node].layer for node in nodes})
     if len(used) == step.layer_count or not used:
         return replace(step, origins=origins)
     position = {layer: index for index, layer in enumerate(used)}
-    kept = {
+    inside = {
         node: replace(origin, layer=position[origin.layer])
         for node, origin in origins.items()
         if origin.layer in position
     }
-    return replace(step, origins=kept, places=tuple(step.places[layer] for layer in used))
+    return replace(step, origins=inside, places=tuple(step.places[layer] for layer in used))
 
 
 class _Links:
@@ -70,27 +64,24 @@ class _Links:
         self.step, self.real, self.values = step, real, ValueTable(step)
 
     def of(self, node: Node) -> Node | None:
-        """The forward operator that the backward operator ``node`` differentiates, else that of the
-        gradients it reads."""
+        """The forward operator that ``node`` differentiates, else that of gradients it reads."""
         seen: set[Node] = set()
         pending = [node]
         while pending:
             backward = pending.pop(0)
             seen.add(backward)
             origin = self.step.origins[backward]
-            found = (
-                next(self._candidates(origin.forward, origin.layer), None)
-                if origin.forward
-                else None
-            )
-            if found is not None:
-                return found
-            before = (
-                each
-                for each in reversed(backward.all_input_nodes)
-                if each in self.step.origins and each not in seen
-            )
-            pending += [each for each in before if self.step.origins[each].backward]
+            if origin.forward:
+                found = next(self._candidates(origin.forward, origin.layer), None)
+                if found is not None:
+                    return found
+            for each in reversed(backward.all_input_nodes):
+                if (
+                    each in self.step.origins
+                    and each not in seen
+                    and self.step.origins[each].backward
+                ):
+                    pending.append(each)
         return None
 
     def _candidates(self, forward: Node, layer: int) -> Iterator[Node]:

@@ -1,5 +1,4 @@
-"""The graphs that a search needs: those on disk read, few others made one by one, many in processes
-of their own."""
+"""The graphs that a search needs: read from disk, made one by one, or many in processes."""
 
 from __future__ import annotations
 
@@ -28,11 +27,9 @@ MANY = 24  # to be made: processes of their own start torch, which takes as long
 def load_or_extract_all(
     keys: Sequence[GraphKey], folder: Path, force: bool, code: CodePermission, advance: Advance
 ) -> dict[GraphKey, ModelGraph]:
-    """``load_or_extract`` of all ``keys``; ``advance`` gets the number of graphs that are there
-    since the last call.
+    """``load_or_extract`` of all ``keys``; ``advance`` gets how many more graphs are there.
 
-    Raises:
-        InputError, PhazeError: as ``load_or_extract``.
+    Raises: InputError, PhazeError: as ``load_or_extract``.
     """
     graphs: dict[GraphKey, ModelGraph] = {}
     for key in () if force else keys:
@@ -41,11 +38,10 @@ def load_or_extract_all(
             graphs[key] = graph
             advance(1)
     missing = [key for key in keys if key not in graphs]
-    made = (
-        set(_made_apart(missing, folder, force, code, advance))
-        if _worth_processes(missing)
-        else set[GraphKey]()
-    )
+    # a worker of somebody's has but its share of the cores
+    several = (os.cpu_count() or 1) > 1 and multiprocessing.parent_process() is None
+    apart = several and len(missing) >= MANY
+    made = set(_made_apart(missing, folder, force, code, advance) if apart else ())
     for key in missing:
         graphs[key] = load_or_extract(key, folder, force and key not in made, code)
         if key in made:
@@ -55,21 +51,10 @@ def load_or_extract_all(
     return graphs
 
 
-def _worth_processes(missing: Sequence[GraphKey]) -> bool:
-    """Whether there are so many, and cores besides; a worker of somebody's has but its share of
-    them."""
-    return (
-        len(missing) >= MANY
-        and (os.cpu_count() or 1) > 1
-        and multiprocessing.parent_process() is None
-    )
-
-
 def _made_apart(
     keys: Sequence[GraphKey], folder: Path, force: bool, code: CodePermission, advance: Advance
 ) -> list[GraphKey]:
-    """Those of ``keys`` that processes of their own have made; what fails there fails again where
-    it can be told."""
+    """Those of ``keys`` that processes have made; what fails there fails again, here."""
     made = []
     try:
         for key in in_processes(partial(_made, folder, force, code), keys, os.cpu_count() or 1):
@@ -84,7 +69,7 @@ def _made_apart(
 
 
 def _made(folder: Path, force: bool, code: CodePermission, key: GraphKey) -> GraphKey | None:
-    logging.disable()  # whoever asked says what there is to say
+    logging.disable()  # the caller says what there is to say
     try:
         load_or_extract(key, folder, force, code)
     except PhazeError:

@@ -1,5 +1,4 @@
-"""What part of the work of a traced device is the model's, where the work of all devices is added
-up.
+"""What part of the work of a traced device is the model's, of the work of all devices.
 
 FLOPs of a model are those of its own matrix products (Chowdhery et al. 2022, appendix B). A product
 that tensor parallelism leaves whole (a router, the down-projections of latent attention) runs on
@@ -18,12 +17,8 @@ from GraphExtractor.custom_operators import OWN_PART
 from GraphExtractor.graph import CollectiveGroup
 from GraphExtractor.models.base import TensorParallelPlan
 
-_MAKES_ALIKE = (
-    "all_reduce",
-    "all_gather",
-    "all_gather_rows",
-    "all_gather_columns",
-)  # of the tensor-parallel group
+# of the tensor-parallel group
+_MAKES_ALIKE = ("all_reduce", "all_gather", "all_gather_rows", "all_gather_columns")
 _MAKES_PARTS = ("reduce_scatter", "reduce_scatter_rows", "reduce_scatter_columns")
 
 
@@ -47,8 +42,7 @@ WHOLE = Division()
 def padded_tables(
     parameters: Iterable[tuple[str, torch.Tensor]], plan: TensorParallelPlan, padded: int
 ) -> frozenset[str]:
-    """Names of those of the whole model's ``parameters`` that have a row for each of ``padded``
-    words (0: there are none).
+    """Names of the whole model's ``parameters`` with a row for each of ``padded`` words (0: none).
 
     They are those of the embedding and the head where a ``plan`` names these: any matrix may have
     as many rows.
@@ -73,8 +67,7 @@ def division_of(
     tables: frozenset[str],
     words: float,
 ) -> Division:
-    """The division of parameters with so many elements while they were ``whole``, of which a device
-    has ``parts``."""
+    """The division of parameters of ``whole`` elements, of which a device has ``parts``."""
     divided = frozenset(name for name, parameter in parts if whole.get(name) != parameter.numel())
     return Division(tp, divided, tables, words)
 
@@ -82,12 +75,11 @@ def division_of(
 def model_shares(
     graph: torch.fx.Graph, parameters: Mapping[Node, str], division: Division
 ) -> Mapping[Node, float]:
-    """Part of the work of every node that is the model's, where those of the devices of its group
-    are added up.
+    """Part of the work of every node that is the model's, where those of the group are added up.
 
     A node differs from device to device where anything that it reads does: parts of parameters, own
     parts of tensors, sums that nobody has taken yet. Of one token that is picked out of parts of a
-    sequence a single device has what is meant.
+    sequence a single device has it.
     """
     differs: dict[Node, bool] = {}
     filled: dict[Node, float] = {}  # part of the rows of a tensor that tokens fill
@@ -97,41 +89,32 @@ def model_shares(
         name = _name(node)
         own = name in _MAKES_PARTS or _is_own_part(node) or parameters.get(node) in division.divided
         read = any(differs[each] for each in node.all_input_nodes)
-        differs[node] = own or (
-            read and name not in _MAKES_ALIKE and not _picks_token(node, name, sequence_parallel)
-        )
+        alike = name in _MAKES_ALIKE or _picks_token(node, name, sequence_parallel)
+        differs[node] = own or (read and not alike)
         filled[node] = _filled(node, name, filled)
-        padded = any(
-            parameters.get(base) in division.padded for base in map(_base, node.all_input_nodes)
-        )
-        shares[node] = (
-            filled[node]
-            * (division.words if padded else 1.0)
-            * (1.0 if differs[node] else 1.0 / division.tp)
-        )
+        bases = map(_base, node.all_input_nodes)
+        padded = any(parameters.get(base) in division.padded for base in bases)
+        copies = 1.0 if differs[node] else 1.0 / division.tp
+        shares[node] = filled[node] * (division.words if padded else 1.0) * copies
     return shares
 
 
 def _filled(node: Node, name: str, filled: Mapping[Node, float]) -> float:
-    """Rows for experts are filled up to as many for each of them, until they are summed by tokens
-    again."""
+    """Rows for experts are filled up to as many for each, until they are summed by tokens."""
     if name == "gather_rows":
         index = node.args[1]
         while _name(index) != "constant_pad_nd" and index.all_input_nodes:
             index = index.all_input_nodes[0]
-        return (
-            float(index.args[0].meta["val"].numel() / index.meta["val"].numel())
-            if index.all_input_nodes
-            else 1.0
-        )
+        if not index.all_input_nodes:
+            return 1.0
+        return float(index.args[0].meta["val"].numel() / index.meta["val"].numel())
     if name == "sum_rows":
         return 1.0
     return min((filled[each] for each in node.all_input_nodes), default=1.0)
 
 
 def _picks_token(node: Node, name: str, sequence_parallel: bool) -> bool:
-    """Whether it is one position of (batch, sequence, hidden), the sequence of which devices have
-    parts of."""
+    """Whether it is one position of (batch, sequence, hidden), whose sequence is in parts."""
     if name != "select" or not sequence_parallel:
         return False
     return node.args[0].meta["val"].dim() == 3 and node.args[1] in (1, -2)
@@ -150,7 +133,6 @@ def _name(node: Node) -> str:
 
 
 def _is_own_part(node: Node) -> bool:
-    """Whether it is a slice that is another one on each device: as code of ours notes it, or as a
-    derived division does."""
+    """Whether it is another slice on each device: as our code notes it, or a derived division."""
     noted = node.meta.get("custom", {}).get(OWN_PART)
     return noted == CollectiveGroup.TENSOR.value or bool(node.meta.get(OWN_PART))

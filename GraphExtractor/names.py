@@ -1,8 +1,7 @@
-"""What a model is called: the name of a listed one, dimensions spelled out, or the path of a file
-that describes it.
+"""What a model is called: a listed name, dimensions spelled out, or the path of its file.
 
 A path is its own name, made absolute, so that it means the same wherever it is read again;
-artefacts of it are kept under a ``label`` that is safe in file names.
+artefacts of it are stored under a ``label`` that is safe in file names.
 """
 
 import hashlib
@@ -14,16 +13,15 @@ from phaze_common.files import user_path
 
 MODULE_SUFFIX = ".py"  # a module of the user's own
 CONFIG_SUFFIX = ".json"  # a Hugging Face configuration
-_COMMON_STEMS = frozenset(
-    {"config", "model", "main", "__init__"}
-)  # say nothing; the folder's name does
+# say nothing; the folder's name does
+_COMMON_STEMS = frozenset({"config", "model", "main", "__init__"})
 _IN_FOLDERS = ("config.json", "model.py")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_STEM = 40
 
 
 def is_path(name: str) -> bool:
-    """Whether a model name is meant as the path of a file."""
+    """Whether a model name has the form of the path of a file."""
     return name.endswith((MODULE_SUFFIX, CONFIG_SUFFIX)) or name.startswith(("/", "./", "../", "~"))
 
 
@@ -38,8 +36,7 @@ def holds_model(name: str) -> bool:
 def absolute_path(name: str) -> str:
     """The file that a model name of this form means, however it is written.
 
-    Raises:
-        InputError: there is no such file, or it is of another kind.
+    Raises: InputError: there is no such file, or it is of another kind.
     """
     path = user_path(name)
     kinds = "a model.py of your own, or a Hugging Face config.json"
@@ -64,9 +61,23 @@ def absolute_path(name: str) -> str:
     return str(path.parent.resolve() / path.name)
 
 
+def split_dimensions(name: str, canonical: re.Pattern[str]) -> tuple[str, list[str]]:
+    """The family that a name begins with, and its key=value pairs; none where it has no such form.
+
+    The form is family:key=value,... or what ``canonical`` matches: family-keyvalue-...
+    """
+    family, colon, text = name.partition(":")
+    if colon:
+        return family, [pair.strip() for pair in text.split(",")]
+    found = canonical.fullmatch(name)
+    if found is None:
+        return "", []
+    parts = found[2].split("-")[1:]
+    return found[1], [re.sub(r"(?<=[a-z_])(?=[0-9])", "=", part, count=1) for part in parts]
+
+
 def label(model: str) -> str:
-    """Name of a model in file names and tables: of a path its stem, or its folder where that says
-    more, and a short hash."""
+    """A model in file names and tables: of a path its stem or folder, and a short hash."""
     if not is_path(model):
         return model
     path = Path(model)

@@ -1,5 +1,4 @@
-"""Records of operators, the priced units of work of a training graph, and graphs of them. Plain
-data, no torch, no hardware."""
+"""Records of operators, the priced units of work, and graphs of them. No torch, no hardware."""
 
 from __future__ import annotations
 
@@ -11,20 +10,16 @@ from functools import cached_property
 import networkx as nx
 
 DTYPE_BYTES = {
-    "bfloat16": 2,
-    "float16": 2,
-    "float32": 4,
-    "float64": 8,
-    "complex64": 8,
-    "complex32": 4,
-    "complex128": 16,
-    **dict.fromkeys(
-        ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"), 1
-    ),
-    **dict.fromkeys(("int64", "uint64"), 8),
-    **dict.fromkeys(("int32", "uint32"), 4),
-    **dict.fromkeys(("int16", "uint16"), 2),
-    **dict.fromkeys(("int8", "uint8", "bool"), 1),
+    name: size
+    for size, names in {
+        2: "bfloat16 float16 int16 uint16",
+        4: "float32 complex32 int32 uint32",
+        8: "float64 complex64 int64 uint64",
+        16: "complex128",
+        1: "int8 uint8 bool float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz "
+        "float8_e8m0fnu",
+    }.items()
+    for name in names.split()
 }
 
 
@@ -50,8 +45,7 @@ class Phase(StrEnum):
 
 
 class Yields(StrEnum):
-    """What an operator's result is; ``OUTPUT`` in the backward pass is a forward result made
-    again."""
+    """What an operator's result is; ``OUTPUT`` in backward is a forward result made again."""
 
     OUTPUT = "output"
     INPUT_GRADIENT = "input_gradient"
@@ -115,8 +109,7 @@ class Gemm:
 
 @dataclass(frozen=True)
 class VectorWork:
-    """``elements`` applications of a vector function; its cycles per element are in
-    ``Estimator/hardware`` YAML.
+    """``elements`` applications of a vector function, whose cycles are in ``Estimator/hardware``.
 
     In a recurrence they make ``steps`` of equal size, one behind the other. ``macs`` are
     multiply-accumulates among them that are a product of matrices, although no matrix unit runs it
@@ -131,8 +124,7 @@ class VectorWork:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor read from or written to memory by an operator (views resolved to what is really
-    touched)."""
+    """A tensor that an operator reads or writes, views resolved to what is really touched."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -219,27 +211,21 @@ class Operator:
 
     @property
     def ring(self) -> int:
-        """Devices around which keys and values pass while it runs, a piece on each at a time; 1
-        where nothing does."""
-        return next(
-            (each.group_size for each in self.streamed if each.kind is CollectiveKind.PASS), 1
-        )
+        """Devices around which keys and values pass while it runs; 1 where nothing does."""
+        passed = (each.group_size for each in self.streamed if each.kind is CollectiveKind.PASS)
+        return next(passed, 1)
 
     def buffer_bytes(self, panels: int) -> int:
-        """Bytes of the buffers that what is ``streamed`` needs in ``panels`` pieces: of each the
-        one in use and the next one.
+        """Bytes of the buffers of what is ``streamed`` in ``panels``: of each one in use, one next.
 
         Around a ring pass as many pieces as it has devices. Behind the only panel there is no next
         one.
         """
-        pieces = (
-            each.group_size if each.kind is CollectiveKind.PASS else panels
-            for each in self.streamed
-        )
-        return sum(
-            -(-min(2, count) * each.payload_bytes // count)
-            for each, count in zip(self.streamed, pieces, strict=True)
-        )
+        total = 0
+        for each in self.streamed:
+            pieces = each.group_size if each.kind is CollectiveKind.PASS else panels
+            total += -(-min(2, pieces) * each.payload_bytes // pieces)
+        return total
 
     @property
     def bytes_read(self) -> int:

@@ -16,88 +16,141 @@ from types import MappingProxyType
 import torch
 from torch.fx import Node
 
-from GraphExtractor.divided_norms import norm_work
+from GraphExtractor.divided_operators import norm_work, received_panels, summa_work
 from GraphExtractor.graph import (
     DTYPE_BYTES,
     Collective,
     CollectiveGroup,
     CollectiveKind,
-    Gemm,
     OperatorKind,
     VectorWork,
     Yields,
 )
 from GraphExtractor.linear_algebra import algebra_work
 from GraphExtractor.linking import operator_nodes
-from GraphExtractor.products import Work, product_work, received
-from GraphExtractor.scan_work import scan_work
+from GraphExtractor.products import Work, product_work, received, scan_work
 from GraphExtractor.sparse_rows import rows_read
-from GraphExtractor.summa import received_panels, summa_work
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import Use, Value, ValueTable, operator_name
-from GraphExtractor.vocabulary import VECTOR_FUNCTIONS
+
+
+def _functions(kind: OperatorKind, names: str) -> dict[str, tuple[OperatorKind, str]]:
+    pairs = (name.split(":") for name in names.split())
+    return {pair[0]: (kind, pair[-1]) for pair in pairs}
+
+
+# torch operator -> kind and vector function, written as torch_name[:function]; what has no count of
+# its own is priced as the function that does as much to an element
+VECTOR_FUNCTIONS = MappingProxyType(
+    _functions(
+        OperatorKind.ELEMENTWISE,
+        """add addcmul:mul addcdiv:div sub rsub:sub lerp:mul mul square:mul div reciprocal:div
+        true_divide:div neg abs:neg sign:compare floor:cast ceil:cast round:cast trunc:cast pow sqrt
+        rsqrt exp exp2:exp expm1:exp log log2:log log1p:log sin cos erf tanh sigmoid logit:sigmoid
+        silu mish:tanh softplus:sigmoid log_sigmoid_forward:sigmoid elu:exp gelu relu
+        leaky_relu:relu prelu:relu _prelu_kernel:relu hardtanh:relu hardsigmoid:relu hardswish:relu
+        glu:sigmoid threshold:relu where masked_fill:where tril:where triu:where clamp:where
+        clamp_min:where clamp_max:where eq:compare ne:compare lt:compare le:compare gt:compare
+        ge:compare logical_and:compare logical_or:compare logical_not:compare logical_xor:compare
+        bitwise_and:compare bitwise_or:compare bitwise_not:compare maximum:compare minimum:compare
+        _to_copy:cast native_dropout:dropout bernoulli:dropout
+        native_dropout_backward:dropout_backward gelu_backward silu_backward tanh_backward
+        sigmoid_backward mish_backward:silu_backward softplus_backward:silu_backward
+        log_sigmoid_backward:silu_backward elu_backward:exp glu_backward:silu_backward
+        threshold_backward:relu_backward leaky_relu_backward:relu_backward
+        _prelu_kernel_backward:relu_backward hardtanh_backward:relu_backward
+        hardsigmoid_backward:relu_backward hardswish_backward:relu_backward mse_loss:mul
+        mse_loss_backward:mul smooth_l1_loss:mul smooth_l1_loss_backward:mul huber_loss:mul
+        huber_loss_backward:mul binary_cross_entropy:log binary_cross_entropy_backward:div
+        binary_cross_entropy_with_logits:cross_entropy swiglu:silu swiglu_backward:silu_backward""",
+    )
+    | _functions(
+        OperatorKind.MOVE,
+        """clone:copy copy cat:copy stack:copy repeat:copy roll:copy flip:copy constant_pad_nd:copy
+        reflection_pad2d:copy replication_pad2d:copy slice_backward:copy select_backward:copy
+        slice_scatter:copy select_scatter:copy as_strided_scatter:copy fill:copy zero:copy full:copy
+        zeros:copy ones:copy full_like:copy zeros_like:copy ones_like:copy new_zeros:copy
+        new_full:copy new_ones:copy pixel_shuffle:copy pixel_unshuffle:copy upsample_nearest1d:copy
+        upsample_nearest2d:copy im2col:copy unfold_backward:scatter_add col2im:scatter_add""",
+    )
+    | _functions(
+        OperatorKind.REDUCTION,
+        """_softmax:softmax _safe_softmax:softmax _softmax_backward_data:softmax_backward
+        _log_softmax:log_softmax _log_softmax_backward_data:log_softmax_backward
+        native_layer_norm:layer_norm native_layer_norm_backward:layer_norm_backward
+        native_batch_norm:layer_norm _native_batch_norm_legit:layer_norm
+        native_batch_norm_backward:layer_norm_backward native_group_norm:layer_norm
+        native_group_norm_backward:layer_norm_backward rms_norm rms_norm_backward sum mean prod:mul
+        amax:max amin:max max min:max topk:max sort:max cumsum:sum logsumexp:log_softmax
+        var:layer_norm var_mean:layer_norm std:layer_norm linalg_vector_norm:mul norm:mul
+        nll_loss_forward:nll_loss nll_loss_backward nll_loss2d_forward:nll_loss
+        nll_loss2d_backward:nll_loss_backward cross_entropy cross_entropy_backward route:softmax
+        route_backward:softmax_backward max_pool2d_with_indices:max avg_pool1d:sum avg_pool2d:sum
+        avg_pool3d:sum _adaptive_avg_pool2d:sum avg_pool2d_backward:copy
+        _adaptive_avg_pool2d_backward:copy upsample_nearest1d_backward:sum
+        upsample_nearest2d_backward:sum upsample_bilinear2d:sum
+        upsample_bilinear2d_backward:scatter_add""",
+    )
+    | _functions(
+        OperatorKind.GATHER,
+        """embedding index:embedding gather:embedding index_select:embedding
+        embedding_dense_backward:embedding_backward index_put:scatter_add scatter_add
+        index_add:scatter_add scatter:scatter_add gather_rows:embedding sum_rows:scatter_add
+        sum_rows_backward:embedding histc:scatter_add
+        max_pool2d_with_indices_backward:scatter_add""",
+    )
+)
+
 
 _COLLECTIVES = MappingProxyType(
     {kind.value: (kind, CollectiveGroup.TENSOR) for kind in CollectiveKind}
     | {
-        f"{kind}_keys": (kind, CollectiveGroup.CONTEXT)
+        f"{kind}_{what}": (kind, group)
         for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
-    }
-    | {
-        f"{kind}_rows": (kind, CollectiveGroup.TENSOR)
-        for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
+        for what, group in (
+            ("keys", CollectiveGroup.CONTEXT),
+            ("rows", CollectiveGroup.TENSOR),
+            ("columns", CollectiveGroup.TENSOR),
+        )
     }
     | {"all_to_all": (CollectiveKind.ALL_TO_ALL, CollectiveGroup.EXPERT)}
     | {
-        f"{kind}_columns": (kind, CollectiveGroup.TENSOR)
-        for kind in (CollectiveKind.ALL_GATHER, CollectiveKind.REDUCE_SCATTER)
-    }
-    | {
-        f"all_to_all_{what}": (CollectiveKind.ALL_TO_ALL, CollectiveGroup.TENSOR2)
-        for what in ("columns", "tokens")
-    }
-    | {
-        f"all_to_all_{what}": (CollectiveKind.ALL_TO_ALL, CollectiveGroup.CONTEXT)
-        for what in ("heads", "head_gradients", "outputs", "output_gradients")
+        f"all_to_all_{what}": (CollectiveKind.ALL_TO_ALL, group)
+        for group, names in (
+            (CollectiveGroup.TENSOR2, ("columns", "tokens")),
+            (CollectiveGroup.CONTEXT, ("heads", "head_gradients", "outputs", "output_gradients")),
+        )
+        for what in names
     }
 )
+# operators that touch some rows of their first operand, as many as they make
+_READS_ROWS = ("embedding", "index", "gather", "index_select", "gather_rows")
 
 
-@dataclass(frozen=True)
-class TracedOperator:
-    """One operator before fusion."""
+@dataclass(frozen=True, kw_only=True)
+class TracedOperator(Work):
+    """One operator before fusion; ``received`` are the parts of ``uses`` of other devices."""
 
     node: Node
     name: str
     layer: int
     backward: bool
     core_attention: bool
-    kind: OperatorKind
     yields: Yields
-    gemms: tuple[Gemm, ...]
-    vector: tuple[VectorWork, ...]
-    collective: Collective | None
-    causal: bool
-    window: int | None
-    streamed: tuple[Collective, ...]
     uses: tuple[Use, ...]
-    received: tuple[
-        Use, ...
-    ]  # of what it uses the parts that come from other devices while it runs
+    received: tuple[Use, ...]
     outputs: tuple[Value, ...]
     forward: Node | None  # node of the forward operator it differentiates
 
     @property
     def adds_up_pieces(self) -> bool:
-        """Whether its results are sums over devices that come about piece by piece, so that no
-        epilogue sees them whole."""
-        passing = self.backward and any(each.kind is CollectiveKind.PASS for each in self.streamed)
-        return passing or any(each.kind is CollectiveKind.REDUCE for each in self.streamed)
+        """Whether its results are summed over devices in pieces: no epilogue sees them whole."""
+        kinds = {each.kind for each in self.streamed}
+        return CollectiveKind.REDUCE in kinds or (self.backward and CollectiveKind.PASS in kinds)
 
 
 def traced_operators(step: TracedStep, values: ValueTable) -> tuple[TracedOperator, ...]:
-    """All operators of a ``linked`` step in execution order; names leave out the path of their
-    layer's module."""
+    """All operators of a ``linked`` step in execution order, named within their layer's module."""
     nodes = operator_nodes(step)
     weight_gradients = _weight_gradient_makers(step, values, nodes)
     return tuple(_traced(node, step, values, weight_gradients) for node in nodes)
@@ -109,42 +162,28 @@ def _traced(
     origin = step.origins[node]
     uses, outputs = values.uses(node), values.outputs(node)
     name = operator_name(node)
-    if name in {
-        "embedding",
-        "index",
-        "gather",
-        "index_select",
-        "gather_rows",
-        "nll_loss_forward",
-    }:  # touches some rows of its first operand
-        touched = outputs[0].shape if name != "nll_loss_forward" else uses[-1].shape
-        uses = (replace(uses[0], shape=touched), *uses[1:])
-    if name == "bag":
+    if name in _READS_ROWS:
+        uses = (replace(uses[0], shape=outputs[0].shape), *uses[1:])
+    elif name == "nll_loss_forward":
+        uses = (replace(uses[0], shape=uses[-1].shape), *uses[1:])
+    elif name == "bag":
         read = rows_read(uses[0].shape[0], node.args[1].meta["val"].numel())
         uses = (replace(uses[0], shape=(read, outputs[0].shape[-1])), *uses[1:])
     yields = Yields.OUTPUT
     if origin.backward and not origin.again:
         yields = Yields.WEIGHT_GRADIENT if node in weight_gradients else Yields.INPUT_GRADIENT
     work = _work(node, name, uses, outputs)
+    module = origin.module.removeprefix(step.places[origin.layer].path).removeprefix(".")
+    # the two gradients of a product are told apart
+    suffix = _GRADIENTS.get(yields, "") if work.kind is OperatorKind.GEMM else ""
     return TracedOperator(
+        **(vars(work) | {"causal": work.causal or origin.causal}),
         node=node,
-        name=_label(
-            origin.module.removeprefix(step.places[origin.layer].path).removeprefix("."),
-            name,
-            work.kind,
-            yields,
-        ),
+        name=(f"{module}." if module else "") + name + suffix,
         layer=origin.layer,
         backward=origin.backward,
         core_attention=origin.core_attention,
-        kind=work.kind,
         yields=yields,
-        gemms=work.gemms,
-        vector=work.vector,
-        collective=work.collective,
-        causal=work.causal or origin.causal,
-        window=work.window,
-        streamed=work.streamed,
         uses=uses,
         received=(*received(node, name, uses), *received_panels(node, name, uses)),
         outputs=outputs,
@@ -152,73 +191,52 @@ def _traced(
     )
 
 
-def _label(module: str, name: str, kind: OperatorKind, yields: Yields) -> str:
-    """Module path and torch operator, the two gradients of a product told apart."""
-    gradient = {Yields.INPUT_GRADIENT: ".dx", Yields.WEIGHT_GRADIENT: ".dw", Yields.OUTPUT: ""}[
-        yields
-    ]
-    return (f"{module}." if module else "") + name + (gradient if kind is OperatorKind.GEMM else "")
+_GRADIENTS = {Yields.INPUT_GRADIENT: ".dx", Yields.WEIGHT_GRADIENT: ".dw"}
 
 
 def _work(node: Node, name: str, uses: tuple[Use, ...], outputs: tuple[Value, ...]) -> Work:
-    product = (
+    known = (
         product_work(node, name, outputs)
         or scan_work(node, name)
         or summa_work(node, name)
         or norm_work(node, name)
+        or algebra_work(node, name)
     )
-    product = product or algebra_work(node, name)
-    if product is not None:
-        return product
+    if known is not None:
+        return known
     if name in _COLLECTIVES:
-        collective, group = _COLLECTIVES[name]
+        kind, group = _COLLECTIVES[name]
         sent = sum(use.elements * DTYPE_BYTES[use.value.dtype] for use in uses)
         devices = next(argument for argument in node.args if isinstance(argument, int))
         payload = max(sent, sum(value.bytes for value in outputs))
-        return Work(
-            OperatorKind.COLLECTIVE, collective=Collective(collective, payload, devices, group)
-        )
+        collective = Collective(kind, payload, devices, group)
+        return Work(OperatorKind.COLLECTIVE, collective=collective)
     elements = max([value.elements for value in outputs] + [use.elements for use in uses])
     if name == "embedding_dense_backward":  # zero-fills the table's gradient, then adds the rows
-        gradient = uses[0].elements
-        return Work(
-            OperatorKind.GATHER,
-            (),
-            (VectorWork("copy", outputs[0].elements), VectorWork("embedding_backward", gradient)),
-        )
+        zeros = VectorWork("copy", outputs[0].elements)
+        added = VectorWork("embedding_backward", uses[0].elements)
+        return Work(OperatorKind.GATHER, (), (zeros, added))
     if name in ("bag", "rows_gradient"):  # every lookup is added, however often its row is read
-        added = node.args[1].meta["val"].numel() * outputs[0].shape[-1]
-        return Work(
-            OperatorKind.GATHER,
-            (),
-            (VectorWork("embedding" if name == "bag" else "embedding_backward", added),),
-        )
+        numbers = node.args[1].meta["val"].numel() * outputs[0].shape[-1]
+        function = "embedding" if name == "bag" else "embedding_backward"
+        return Work(OperatorKind.GATHER, (), (VectorWork(function, numbers),))
     if name in VECTOR_FUNCTIONS:
-        kind, function = VECTOR_FUNCTIONS[name]
-        return Work(kind, (), (VectorWork(function, elements),))
+        vector_kind, function = VECTOR_FUNCTIONS[name]
+        return Work(vector_kind, (), (VectorWork(function, elements),))
     return _by_bytes(node, elements)
 
 
 def _by_bytes(node: Node, elements: int) -> Work:
-    """What nothing is known of besides its operands: it reads and writes them once, in a kernel of
-    its own.
+    """An unknown operator reads and writes its operands once, in a kernel of its own.
 
     Only what torch says works on each element by itself, draws or makes it, can be joined with
     others.
     """
-    tags = node.target.tags
-    pointwise = (
-        torch.Tag.pointwise in tags
-        or torch.Tag.nondeterministic_seeded in tags
-        or not node.all_input_nodes
-    )
+    alone = {torch.Tag.pointwise, torch.Tag.nondeterministic_seeded} & set(node.target.tags)
+    kind = OperatorKind.ELEMENTWISE if alone or not node.all_input_nodes else OperatorKind.REDUCTION
     namespace, function = node.target._schema.name.split("::")
     function = operator_name(node) if namespace == "aten" else f"{namespace}.{function}"
-    return Work(
-        OperatorKind.ELEMENTWISE if pointwise else OperatorKind.REDUCTION,
-        (),
-        (VectorWork(function, elements),),
-    )
+    return Work(kind, (), (VectorWork(function, elements),))
 
 
 def _weight_gradient_makers(

@@ -1,20 +1,20 @@
-"""Repeated layers: which blocks to trace as representatives, and how the traced layers stand for
-all of them."""
+"""Repeated layers: which blocks to trace, how these stand for all of them, and other depths."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from GraphExtractor.graph import LayerGraph, LayerTensor, SharedTensor
+from GraphExtractor.graph import LayerGraph, LayerTensor, ModelGraph, SharedTensor
 from GraphExtractor.layer_modules import structure
+from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
     from GraphExtractor.layers import TracedLayers
-    from GraphExtractor.saved import Shared
     from GraphExtractor.segments import LayerPlace
 
 Places = Mapping[int, tuple[int, ...]]  # of each traced layer in the sequence
@@ -22,17 +22,15 @@ Places = Mapping[int, tuple[int, ...]]  # of each traced layer in the sequence
 
 @dataclass(frozen=True)
 class Representatives:
-    """Blocks to trace: ``kept`` are their positions, ``copies[i]`` how many consecutive blocks
-    ``kept[i]`` stands for."""
+    """Blocks to trace, by position, and how many consecutive blocks each of them stands for."""
 
-    kept: tuple[int, ...]
+    chosen: tuple[int, ...]
     copies: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class ExpandedLayers:
-    """Distinct layers, the sequence of all layers over them, and the tensors between them and that
-    several of them keep."""
+    """Distinct layers, the sequence of all layers over them, and their tensors."""
 
     layers: tuple[LayerGraph, ...]
     sequence: tuple[int, ...]
@@ -48,7 +46,7 @@ def representatives(blocks: torch.nn.Module, ahead: int = 2) -> Representatives:
     (by what it need not give a gradient for, say) the second is.
     """
     structures = [structure(block) for block in blocks.children()]
-    kept: list[int] = []
+    chosen: list[int] = []
     copies: list[int] = []
     start = 0
     while start < len(structures):
@@ -57,24 +55,23 @@ def representatives(blocks: torch.nn.Module, ahead: int = 2) -> Representatives:
             end += 1
         run = end - start
         shortened = run > ahead + 2
-        kept += [*range(start, start + ahead + 1), end - 1] if shortened else range(start, end)
+        chosen += [*range(start, start + ahead + 1), end - 1] if shortened else range(start, end)
         copies += [*[1] * ahead, run - ahead - 1, 1] if shortened else [1] * run
         start = end
-    return Representatives(tuple(kept), tuple(copies))
+    return Representatives(tuple(chosen), tuple(copies))
 
 
-def keep(blocks: torch.nn.Module, chosen: Representatives) -> torch.nn.Module:
+def reduced_to(blocks: torch.nn.Module, chosen: Representatives) -> torch.nn.Module:
     """The list of the chosen blocks alone."""
     from torch import nn
 
     children = list(blocks.children())
-    kept = [children[index] for index in chosen.kept]
-    return nn.Sequential(*kept) if isinstance(blocks, nn.Sequential) else nn.ModuleList(kept)
+    some = [children[index] for index in chosen.chosen]
+    return nn.Sequential(*some) if isinstance(blocks, nn.Sequential) else nn.ModuleList(some)
 
 
 def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers | None:
-    """All layers from the traced ones, or None where the representatives do not prove what the
-    others look like.
+    """All layers from the traced ones, or None where these do not prove what the others are.
 
     ``copies_of`` says for how many blocks the module at a path stands (default 1), with all its
     parts where they are cut inside. A representative of several blocks must equal the traced block
@@ -93,33 +90,31 @@ def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers
             return None
         if layer not in layers:
             layers.append(layer)
-    found = [
-        [layers.index(layer) for layer in traced.layers[run.first : run.first + run.parts]]
-        for run in runs
-    ]
-    sequence = tuple(
-        index for run, each in zip(runs, found, strict=True) for index in each * run.copies
-    )
+    sequence: list[int] = []
+    for run in runs:
+        parts = traced.layers[run.first : run.first + run.parts]
+        sequence += [layers.index(layer) for layer in parts] * run.copies
     tensors: list[LayerTensor] = []
     for tensor in traced.tensors:
         places = _places(tensor.source, tensor.destinations, run_of)
         if places is None:
             return None
-        tensors += [_moved(tensor, each) for each in places]
-    kept: list[SharedTensor] = []
+        for each in places:
+            ends = tuple(place for layer in tensor.destinations for place in each[layer])
+            tensors.append(replace(tensor, source=each[tensor.source][0], destinations=ends))
+    saved: list[SharedTensor] = []
     for shared in traced.shared:
         places = _places(shared.tensor.source, shared.readers, run_of)
         if places is None:
             return None
-        kept += [_moved_shared(shared, each) for each in places]
-    in_order = tuple(sorted(tensors, key=lambda tensor: tensor.source))
-    return ExpandedLayers(tuple(layers), sequence, in_order, summed_shared(kept))
+        saved += [_moved_shared(shared.tensor, each) for each in places]
+    tensors.sort(key=lambda tensor: tensor.source)
+    return ExpandedLayers(tuple(layers), tuple(sequence), tuple(tensors), summed_shared(saved))
 
 
 @dataclass(frozen=True)
 class _Run:
-    """Parts of a block that stands for ``copies``: the ``first`` of them in the trace, and where
-    that lies in the sequence."""
+    """Parts of a block that stands for ``copies``: the ``first`` of them, and its place."""
 
     first: int
     parts: int
@@ -144,8 +139,7 @@ def _runs(places: tuple[LayerPlace, ...], copies_of: Mapping[str, int]) -> list[
 def _places(
     source: int | None, readers: tuple[int, ...], run_of: list[_Run]
 ) -> list[Places] | None:
-    """Where the layers of a tensor lie, once for each of its copies: the layer that makes it (None:
-    an input) and its readers."""
+    """Where the maker of a tensor (None: an input) and its readers lie, for each of its copies."""
     if source is not None:
         run = run_of[source]
         behind = run_of[run.first + run.parts] if run.first + run.parts < len(run_of) else None
@@ -159,63 +153,145 @@ def _places(
     )
     if (source is not None and run_of[source].copies > 1) or not feeds_whole_runs:
         return None
-    return [
-        {
-            layer: tuple(run_of[layer].place(layer, copy) for copy in range(run_of[layer].copies))
-            for layer in layers
-        }
-    ]
+    found: dict[int, tuple[int, ...]] = {}
+    for layer in layers:
+        run = run_of[layer]
+        found[layer] = tuple(run.place(layer, copy) for copy in range(run.copies))
+    return [found]
 
 
 def _in_chain(
     source: int, readers: tuple[int, ...], copy: int, run: _Run, behind: _Run | None
 ) -> Places:
-    """Readers in the copy of the block that makes it, or in the next: another copy, or the first of
-    the run behind."""
+    """Readers in the copy that makes it, or in the next: another copy, or the run behind."""
     found = {source: (run.place(source, copy),)}
     for reader in readers:
         if reader < run.first + run.parts:
             found[reader] = (run.place(reader, copy),)
-        elif copy + 1 < run.copies:
-            assert behind is not None
+            continue
+        assert behind is not None
+        if copy + 1 < run.copies:
             found[reader] = (run.place(reader - behind.first + run.first, copy + 1),)
         else:
-            assert behind is not None
             found[reader] = (behind.place(reader, 0),)
     return found
 
 
-def _moved(tensor: LayerTensor, places: Places) -> LayerTensor:
-    ends = tuple(place for layer in tensor.destinations for place in places[layer])
-    return replace(tensor, source=places[tensor.source][0], destinations=ends)
+def _moved_shared(saved: SharedTensor, places: Places) -> SharedTensor:
+    source = None if saved.source is None else places[saved.source][0]
+    return saved.moved(source, lambda layers: tuple(at for each in layers for at in places[each]))
 
 
-def _moved_shared(found: Shared, places: Places) -> SharedTensor:
-    kept, source = found.tensor, found.tensor.source
-    at = [
-        tuple(place for layer in layers for place in places[layer])
-        for layers in (kept.none, kept.selective, kept.full)
-    ]
-    return SharedTensor(None if source is None else places[source][0], kept.bytes, *at)
+def summed_shared(saved: Iterable[SharedTensor]) -> tuple[SharedTensor, ...]:
+    """One entry for all tensors that the same layers make and save, in the order of the layers."""
+    sizes: Counter[SharedTensor] = Counter()
+    for tensor in saved:
+        sizes[replace(tensor, bytes=0)] += tensor.bytes
 
+    def order(tensor: SharedTensor) -> tuple[object, ...]:
+        modes = tensor.none, tensor.selective, tensor.full
+        return tensor.layers, *modes, tensor.source or 0
 
-def summed_shared(kept: Iterable[SharedTensor]) -> tuple[SharedTensor, ...]:
-    """The same with one entry for all tensors that the same layer makes and the same keep, in the
-    order of the layers."""
-    sizes: dict[SharedTensor, int] = {}
-    for tensor in kept:
-        alike = replace(tensor, bytes=0)
-        sizes[alike] = sizes.get(alike, 0) + tensor.bytes
     found = (replace(alike, bytes=size) for alike, size in sizes.items())
-    return tuple(
-        sorted(
-            found,
-            key=lambda tensor: (
-                tensor.layers,
-                tensor.none,
-                tensor.selective,
-                tensor.full,
-                tensor.source or 0,
-            ),
+    return tuple(sorted(found, key=order))
+
+
+def with_layers(graph: ModelGraph, layers: int) -> ModelGraph:
+    """The same model with ``layers`` repeated blocks; its key still names the first one.
+
+    Raises: InputError: the model is not one chain of a single repeated block between two ends.
+    """
+    if layers < 1:
+        raise InputError(f"{layers} layers are not possible; give a positive whole number")
+    blocks = len(graph.sequence) - 2
+    if blocks < 2 or graph.sequence != (0, *[1] * blocks, 2) or not graph.block_parameter_count:
+        raise _fixed_depth(
+            graph,
+            "it is not one chain of a single block repeated at least twice; extract it at the "
+            "depth wanted",
         )
+    return replace(
+        graph,
+        sequence=(0, *[1] * layers, 2),
+        tensors=tuple(_tensors(graph, blocks, layers)),
+        shared=summed_shared(_shared(graph, blocks, layers)),
+        total_parameter_count=graph.total_parameter_count
+        + (layers - blocks) * graph.block_parameter_count,
     )
+
+
+def _fixed_depth(graph: ModelGraph, why: str) -> InputError:
+    return InputError(f"the depth of {graph.key.model} cannot be changed: {why}")
+
+
+def _tensors(graph: ModelGraph, blocks: int, layers: int) -> Iterator[LayerTensor]:
+    """Tensors between the layers at another depth, by the layer they come from."""
+    every_block = tuple(range(1, blocks + 1))
+    links: dict[int, list[LayerTensor]] = {}
+    for tensor in graph.tensors:
+        source, ends = tensor.source, tensor.destinations
+        if ends == (source + 1,):
+            links.setdefault(source, []).append(tensor)
+        elif source == 0 and ends == every_block:  # read by all blocks, as rotary tables are
+            everywhere = replace(tensor, destinations=tuple(range(1, layers + 1)))
+            links.setdefault(0, []).append(everywhere)
+        else:
+            raise _fixed_depth(
+                graph,
+                f"a tensor goes from layer {source} to layers {', '.join(map(str, ends))}; "
+                "extract it at the depth wanted",
+            )
+
+    def leaving(block: int) -> list[LayerTensor]:
+        return [replace(tensor, source=0, destinations=()) for tensor in links.get(block, ())]
+
+    link = leaving(1)
+    if any(leaving(block) != link for block in every_block):
+        raise _fixed_depth(graph, "its blocks send different tensors; extract it at it")
+    yield from links.get(0, ())
+    for position in range(1, layers + 1):
+        yield from (
+            replace(tensor, source=position, destinations=(position + 1,)) for tensor in link
+        )
+
+
+def _shared(graph: ModelGraph, blocks: int, layers: int) -> Iterator[SharedTensor]:
+    """What layers save together at another depth: neighbours theirs, all blocks what feeds all."""
+    links: dict[int, list[SharedTensor]] = {}
+    for saved in graph.shared:
+        source, others = saved.source, {*saved.layers} - {saved.source}
+        if source is not None and others == {source + 1}:
+            links.setdefault(source, []).append(_shifted(saved, -source))
+        elif source in (None, 0) and {*range(1, blocks + 1)} <= others:
+            found = _with_blocks(saved, blocks, layers)
+            if len(found.layers) > 1:
+                yield found
+        else:
+            raise _fixed_depth(
+                graph,
+                f"its layers {', '.join(map(str, saved.layers))} keep a tensor together; extract "
+                "it at the depth wanted",
+            )
+    between = links.get(1, [])
+    if any(links.get(block, []) != between for block in range(1, blocks)):
+        raise _fixed_depth(graph, "its blocks keep different tensors; extract it at it")
+    yield from links.get(0, ())
+    for source in range(1, layers):
+        yield from (_shifted(saved, source) for saved in between)
+    yield from (_shifted(saved, layers) for saved in links.get(blocks, ()))
+
+
+def _with_blocks(saved: SharedTensor, blocks: int, layers: int) -> SharedTensor:
+    """What all blocks save, and maybe the ends."""
+
+    def at(places: tuple[int, ...]) -> tuple[int, ...]:
+        inner = range(1, layers + 1) if any(1 <= place <= blocks for place in places) else ()
+        ends = (layers + 1 for place in places if place > blocks)
+        return (*(place for place in places if place == 0), *inner, *ends)
+
+    return saved.moved(saved.source, at)
+
+
+def _shifted(saved: SharedTensor, by: int) -> SharedTensor:
+    assert saved.source is not None  # a link
+    return saved.moved(saved.source + by, lambda layers: tuple(place + by for place in layers))

@@ -1,12 +1,11 @@
-"""What a layer keeps for its backward pass, and the temporaries it needs beyond that, exactly as
-the traced graph has it.
+"""What a layer saves for its backward pass, and the temporaries it needs beyond that.
 
-A layer keeps what its backward operators read, whoever made it: its own results, its inputs, tables
-and masks. A tensor counts once, however many views of it are kept; parameters and buffers do not
-count. What several layers keep is told besides, since layers on one device keep it once.
+A layer saves what its backward operators read, whoever made it: its own results, its inputs, tables
+and masks. A tensor counts once, however many views of it are saved; parameters and buffers do not
+count. What several layers save is said besides, since layers on one device save it once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,8 +18,8 @@ from GraphExtractor.values import Source, Value
 
 
 @dataclass(frozen=True)
-class Kept:
-    """Values one layer keeps under each recomputation mode."""
+class SavedValues:
+    """Values one layer saves under each recomputation mode."""
 
     none: frozenset[Value]
     selective: frozenset[Value]
@@ -29,9 +28,8 @@ class Kept:
     def bytes(self) -> SavedBytes:
         """Sizes of the three sets, and of what the last two lack of the first."""
         none, selective, full = map(_bytes, (self.none, self.selective, self.full))
-        return SavedBytes(
-            none, selective, full, _bytes(self.none - self.selective), _bytes(self.none - self.full)
-        )
+        restored = _bytes(self.none - self.selective), _bytes(self.none - self.full)
+        return SavedBytes(none, selective, full, *restored)
 
 
 def _bytes(values: frozenset[Value]) -> int:
@@ -39,78 +37,68 @@ def _bytes(values: frozenset[Value]) -> int:
 
 
 @dataclass(frozen=True)
-class Shared:
-    """A tensor that several layers of a trace keep, and the ``readers`` among the layers that did
-    not make it."""
+class SharedValue:
+    """A tensor that several layers save, and the ``readers`` among those that did not make it."""
 
     tensor: SharedTensor
     readers: tuple[int, ...]
 
 
-def keeping(
+def saved_values(
     operators: tuple[TracedOperator, ...], readers: Readers, layer_count: int
-) -> tuple[Kept, ...]:
-    """What each layer keeps."""
+) -> tuple[SavedValues, ...]:
+    """What each layer saves."""
     by_node = {traced.node: traced for traced in operators}
-    made_again = {
-        traced.forward for traced in operators if traced.backward and traced.yields is Yields.OUTPUT
-    }
-    kept: list[set[Value]] = [set() for _ in range(layer_count)]
-    selective: list[set[Value]] = [set() for _ in range(layer_count)]
-    entering: list[set[Value]] = [set() for _ in range(layer_count)]
+    backward = (traced for traced in operators if traced.backward)
+    made_again = {each.forward for each in backward if each.yields is Yields.OUTPUT}
+
+    def of_core(node: Node | None) -> bool:
+        return node is not None and by_node[node].core_attention
+
+    everything, selective, entering = ([set[Value]() for _ in range(layer_count)] for _ in range(3))
     for value, users in readers.items():
         if value.backward or value.source is Source.PARAMETER or value.node.op == "get_attr":
             continue
         maker = by_node[value.maker] if value.maker else None
+        restored = maker is not None and (maker.core_attention or maker.node in made_again)
         for user in users:
             own = maker is not None and maker.layer == user.layer
             if user.backward:
-                kept[user.layer].add(value)
-                if not (
-                    own and _of_core(value.maker, by_node) and _of_core(user.forward, by_node)
-                ):  # which core makes again
+                everything[user.layer].add(value)
+                # what core attention makes for itself it makes again
+                if not (own and of_core(value.maker) and of_core(user.forward)):
                     selective[user.layer].add(value)
                 continue
-            if user.core_attention and not (
-                maker is not None and (maker.core_attention or maker.node in made_again)
-            ):
+            if user.core_attention and not restored:
                 selective[user.layer].add(value)
             if value.source is not Source.CONSTANT and not own:
                 entering[user.layer].add(value)
-    return tuple(
-        Kept(*map(frozenset, sets)) for sets in zip(kept, selective, entering, strict=True)
-    )
+    sets = zip(everything, selective, entering, strict=True)
+    return tuple(SavedValues(*map(frozenset, each)) for each in sets)
 
 
-def _of_core(node: Node | None, by_node: Mapping[Node, TracedOperator]) -> bool:
-    return node is not None and by_node[node].core_attention
+def _read_again(value: Value, layer: int, readers: Readers) -> list[TracedOperator]:
+    return [user for user in readers.get(value, ()) if user.backward and user.layer == layer]
 
 
-def less_in_fp8(layer: int, kept: Kept, readers: Readers) -> LessBytes:
-    """What ``layer`` keeps less where inputs of products are kept in fp8, one byte each.
+def less_in_fp8(layer: int, saved: SavedValues, readers: Readers) -> LessBytes:
+    """What ``layer`` saves less where inputs of products are saved in fp8, one byte each.
 
-    What nothing but products read again is kept so alone, whatever else reads it keeps it as it is
-    too. What sequence-parallel devices gather for a product they keep, and gather, in the product's
+    What nothing but products read again is saved so alone, whatever else reads it saves it as it is
+    too. What sequence-parallel devices gather for a product they save, and gather, in the product's
     format (Transformer Engine, ``LayerNormLinear``).
     """
 
     def less(values: frozenset[Value]) -> int:
         total = 0
         for value in values:
-            again = [
-                user for user in readers.get(value, ()) if user.backward and user.layer == layer
-            ]
+            again = _read_again(value, layer, readers)
             products = [_multiplies(user, readers) for user in again]
-            total += (
-                (value.bytes - value.elements)
-                if all(products) and again
-                else -value.elements
-                if any(products)
-                else 0
-            )
+            if any(products):
+                total += (value.bytes if all(products) else 0) - value.elements
         return total
 
-    return LessBytes(less(kept.none), less(kept.selective))
+    return LessBytes(less(saved.none), less(saved.selective))
 
 
 def _multiplies(operator: TracedOperator, readers: Readers) -> bool:
@@ -122,11 +110,11 @@ def _multiplies(operator: TracedOperator, readers: Readers) -> bool:
 
 
 def less_joined(
-    layer: int, kept: Kept, operators: tuple[TracedOperator, ...], readers: Readers
+    layer: int, saved: SavedValues, operators: tuple[TracedOperator, ...], readers: Readers
 ) -> LessBytes:
-    """What ``layer`` keeps less where element-wise operators behind one another are one kernel.
+    """What ``layer`` saves less where element-wise operators behind one another are one kernel.
 
-    That is what such an operator made of nothing but what is kept, and nothing but such operators
+    That is what such an operator made of nothing but what is saved, and nothing but such operators
     read again. What was drawn at random (a dropout's mask) nobody makes again.
     """
     makers = {
@@ -137,63 +125,51 @@ def less_joined(
         total = 0
         for value in values:
             maker = makers.get(value)
-            again = [
-                user for user in readers.get(value, ()) if user.backward and user.layer == layer
-            ]
-            if (
-                maker is None
-                or _draws(maker)
-                or any(each.kind is not OperatorKind.ELEMENTWISE for each in (maker, *again))
-            ):
+            if maker is None or torch.Tag.nondeterministic_seeded in maker.node.target.tags:
                 continue
-            if all(
-                use.value in values or use.value.source is Source.PARAMETER for use in maker.uses
+            joined = (maker, *_read_again(value, layer, readers))
+            sources = (use.value for use in maker.uses)
+            if all(each.kind is OperatorKind.ELEMENTWISE for each in joined) and all(
+                each in values or each.source is Source.PARAMETER for each in sources
             ):
                 total += value.bytes
         return total
 
-    return LessBytes(less(kept.none), less(kept.selective))
+    return LessBytes(less(saved.none), less(saved.selective))
 
 
-def _draws(operator: TracedOperator) -> bool:
-    return torch.Tag.nondeterministic_seeded in operator.node.target.tags
-
-
-def shared(
-    operators: tuple[TracedOperator, ...], readers: Readers, kept: Sequence[Kept]
-) -> tuple[Shared, ...]:
-    """What more than one layer keeps, in the order in which it is first read."""
-    by_node = {traced.node: traced for traced in operators}
-    keepers: dict[Value, tuple[list[int], list[int], list[int]]] = {}
-    for layer, each in enumerate(kept):
-        for mode, values in enumerate((each.none, each.selective, each.full)):
+def shared_values(
+    operators: tuple[TracedOperator, ...], readers: Readers, saved: Sequence[SavedValues]
+) -> tuple[SharedValue, ...]:
+    """What more than one layer saves, in the order in which it is first read."""
+    layer_of = {traced.node: traced.layer for traced in operators}
+    modes: list[dict[Value, list[int]]] = [{value: [] for value in readers} for _ in range(3)]
+    for layer, each in enumerate(saved):
+        for mode, values in zip(modes, (each.none, each.selective, each.full), strict=True):
             for value in values:
-                keepers.setdefault(value, ([], [], []))[mode].append(layer)
+                mode[value].append(layer)
     found = []
-    for value in readers:
-        if value in keepers and len({layer for layers in keepers[value] for layer in layers}) > 1:
-            source = by_node[value.maker].layer if value.maker else None
-            others = tuple(sorted({user.layer for user in readers[value]} - {source}))
-            found.append(
-                Shared(SharedTensor(source, value.bytes, *map(tuple, keepers[value])), others)
-            )
+    for value, users in readers.items():
+        layers = [tuple(mode[value]) for mode in modes]
+        if len(set().union(*layers)) > 1:
+            source = layer_of[value.maker] if value.maker else None
+            others = tuple(sorted({user.layer for user in users} - {source}))
+            found.append(SharedValue(SharedTensor(source, value.bytes, *layers), others))
     return tuple(found)
 
 
 def peak_temporaries(groups: tuple[Group, ...], readers: Readers, held: frozenset[Value]) -> int:
-    """Largest sum of bytes live at once while one layer's pass runs in order, beyond what is
-    ``held`` anyway.
+    """Largest sum of bytes live at once in a layer's pass, beyond what is ``held`` anyway.
 
-    Tensors coming from other layers live until their last use, tensors leaving the layer until its
-    end.
+    Tensors from other layers live until their last use, tensors leaving the layer until its end.
     """
     inside = {member.node for group in groups for member in group.members}
     born: dict[Value, int] = {}
     dies: dict[Value, int] = {}
     for step, group in enumerate(groups):
-        made = group.made
-        for value in {use.value for member in group.members for use in member.uses} - made:
-            if value.source is Source.OPERATOR and value not in held:
+        uses = {use.value for member in group.members for use in member.uses} - group.made
+        for value in uses - held:
+            if value.source is Source.OPERATOR:
                 born.setdefault(value, 0)
                 dies[value] = max(dies.get(value, 0), step)
         for value in group.written(readers, frozenset()):
@@ -201,7 +177,5 @@ def peak_temporaries(groups: tuple[Group, ...], readers: Readers, held: frozense
                 born[value] = step
                 leaves = any(user.node not in inside for user in readers.get(value, ()))
                 dies[value] = len(groups) if leaves else step
-    return max(
-        (sum(v.bytes for v in born if born[v] <= step <= dies[v]) for step in range(len(groups))),
-        default=0,
-    )
+    steps = range(len(groups))
+    return max((sum(v.bytes for v in born if born[v] <= at <= dies[v]) for at in steps), default=0)

@@ -1,5 +1,4 @@
-"""Recurrences over the tokens as one operator each, in the place of loops that would trace every
-token by itself.
+"""Recurrences over the tokens as one operator each, in the place of loops over tokens.
 
 Selective scans (Mamba and its relatives; Gu and Dao 2023) and the weighted sums of RWKV (Peng et
 al. 2023) of transformers' models are their fused kernels: operands are read once and results
@@ -33,27 +32,18 @@ _MODELS = "transformers.models."
 
 def _like(tensor: Any, other: Any) -> Any:
     """A gradient of ``tensor``, or nothing where the model has no such operand."""
-    return (
-        other.new_empty(0)
-        if tensor is None
-        else torch.empty_like(tensor, memory_format=torch.contiguous_format)
-    )
+    return other.new_empty(0) if tensor is None else _contiguous(tensor)
 
 
-def _scan_shapes(
-    x: Any,
-    dt: Any,
-    decay: Any,
-    into: Any,
-    out_of: Any,
-    skip: Any = None,
-    gate: Any = None,
-    bias: Any = None,
-) -> Any:
+def _contiguous(tensor: Any) -> Any:
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _scan_shapes(x: Any, dt: Any, decay: Any, into: Any, out_of: Any, *optional: Any) -> Any:
+    gate = (*optional, None, None)[1]  # behind skip, before bias
     chunks = -(-x.shape[2] // CHUNK)
     states = x.new_empty(x.shape[0], x.shape[1], chunks, 2 * decay.shape[1], dtype=torch.float32)
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
-    return out, _like(gate, x), states  # with a gate, what it multiplies is kept too
+    return _contiguous(x), _like(gate, x), states  # with a gate, what it multiplies is saved too
 
 
 # decay, into, out_of and skip are A, B, C and D of Gu and Dao 2023
@@ -68,20 +58,20 @@ _selective_scan_backward = define(
     "(Tensor gradient, Tensor x, Tensor dt, Tensor decay, Tensor into, Tensor out_of, Tensor "
     "inner, Tensor states, Tensor? skip=None, Tensor? gate=None, Tensor? bias=None) -> (Tensor, "
     "Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-    lambda gradient, x, dt, decay, into, out_of, inner, states, skip=None, gate=None, bias=None: (
-        tuple(_like(each, x) for each in (x, dt, decay, into, out_of, skip, gate, bias))
+    lambda _, x, *others: tuple(
+        _like(each, x) for each in (x, *others[:4], *(*others[6:], None, None, None)[:3])
     ),
 )
 _wkv = define(
     "wkv",
     "(Tensor decay, Tensor first, Tensor key, Tensor value) -> Tensor",
-    lambda decay, first, key, value: torch.empty_like(value, memory_format=torch.contiguous_format),
+    lambda decay, first, key, value: _contiguous(value),
 )
 _wkv_backward = define(
     "wkv_backward",
     "(Tensor gradient, Tensor decay, Tensor first, Tensor key, Tensor value, Tensor out) -> "
     "(Tensor, Tensor, Tensor, Tensor)",
-    lambda gradient, decay, first, key, value, out: tuple(
+    lambda _, decay, first, key, value, out: tuple(
         _like(each, key) for each in (decay, first, key, value)
     ),
 )
@@ -89,14 +79,12 @@ _wkv_backward = define(
 
 # state by state what went before times a gate, and what comes in (Griffin's RG-LRU; De et al. 2024)
 _linear_scan = define(
-    "linear_scan",
-    "(Tensor x, Tensor gate) -> Tensor",
-    lambda x, gate: torch.empty_like(x, memory_format=torch.contiguous_format),
+    "linear_scan", "(Tensor x, Tensor gate) -> Tensor", lambda x, gate: _contiguous(x)
 )
 _linear_scan_backward = define(
     "linear_scan_backward",
     "(Tensor gradient, Tensor gate, Tensor out) -> (Tensor, Tensor)",
-    lambda gradient, gate, out: (_like(out, out), _like(gate, gate)),
+    lambda _, gate, out: (_like(out, out), _like(gate, gate)),
 )
 
 
@@ -104,9 +92,9 @@ def _recurrence_shapes(gates: Any, weight: Any, h: Any, bias: Any, c: Any, mode:
     (batch, tokens, _), width = gates.shape, weight.shape[1]
     # what cuDNN reserves: gates, with the state of an LSTM or the recurrent part of a GRU's
     # candidate; an RNN needs its output
-    kept = (GATES[mode] + 1) * width if GATES[mode] > 1 else 0
+    reserved = (GATES[mode] + 1) * width if GATES[mode] > 1 else 0
     out, last = gates.new_empty(batch, tokens, width), gates.new_empty(batch, width)
-    return out, last, _like(c, gates), gates.new_empty(batch, tokens, kept)
+    return out, last, _like(c, gates), gates.new_empty(batch, tokens, reserved)
 
 
 _recurrence = define(
@@ -117,9 +105,9 @@ _recurrence = define(
 )
 _recurrence_backward = define(
     "recurrence_backward",
-    "(Tensor gradient, Tensor weight, Tensor out, Tensor kept, Tensor h, Tensor? c, Tensor? of_h, "
-    "Tensor? of_c, str mode, bool to_first) -> (Tensor, Tensor, Tensor)",
-    lambda gradient, weight, out, kept, h, c, of_h, of_c, mode, to_first: (
+    "(Tensor gradient, Tensor weight, Tensor out, Tensor reserved, Tensor h, Tensor? c, Tensor? "
+    "of_h, Tensor? of_c, str mode, bool to_first) -> (Tensor, Tensor, Tensor)",
+    lambda _, weight, out, reserved, h, c, *others: (
         out.new_empty(*out.shape[:2], weight.shape[0]),
         torch.empty_like(h),
         _like(c, h),
@@ -128,8 +116,7 @@ _recurrence_backward = define(
 
 
 class _SelectiveScan(torch.autograd.Function):  # type: ignore[misc]
-    """Saves its operands, its output before the gate, and the states between chunks; all others are
-    made again."""
+    """Saves its operands, its output before the gate, and the states between chunks."""
 
     @staticmethod
     def forward(ctx: Any, *operands: Any) -> Any:
@@ -141,10 +128,8 @@ class _SelectiveScan(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, gradient: Any) -> Any:
         *first, skip, gate, bias, inner, states = ctx.saved_tensors
         gradients = _selective_scan_backward(gradient, *first, inner, states, skip, gate, bias)
-        return tuple(
-            found if wanted else None
-            for found, wanted in zip(gradients, ctx.needs_input_grad, strict=True)
-        )
+        pairs = zip(gradients, ctx.needs_input_grad, strict=True)
+        return tuple(found if needed else None for found, needed in pairs)
 
 
 class _Wkv(torch.autograd.Function):  # type: ignore[misc]
@@ -176,65 +161,46 @@ class _LinearScan(torch.autograd.Function):  # type: ignore[misc]
 
 
 class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
-    """The steps of a recurrent layer in one direction; the gradient of its weights is one product
-    over all tokens."""
+    """A recurrent layer in one direction; the gradient of its weights is one product of all."""
 
     @staticmethod
     def forward(ctx: Any, gates: Any, weight: Any, h: Any, bias: Any, c: Any, mode: str) -> Any:
-        out, last, last_c, kept = _recurrence(gates, weight, h, bias, c, mode)
-        ctx.save_for_backward(weight, out, kept, h, c)
+        out, last, last_c, reserved = _recurrence(gates, weight, h, bias, c, mode)
+        ctx.save_for_backward(weight, out, reserved, h, c)
         ctx.mode, ctx.biased = mode, bias is not None
         ctx.set_materialize_grads(False)
         return out, last, last_c
 
     @staticmethod
     def backward(ctx: Any, gradient: Any, of_h: Any, of_c: Any) -> Any:
-        weight, out, kept, h, c = ctx.saved_tensors
+        weight, out, reserved, h, c = ctx.saved_tensors
         gradient = torch.zeros_like(out) if gradient is None else gradient
         of_c = of_c if c is not None else None
         to_first = ctx.needs_input_grad[2]
         of_gates, of_first, of_first_c = _recurrence_backward(
-            gradient, weight, out, kept, h, c, of_h, of_c, ctx.mode, to_first
+            gradient, weight, out, reserved, h, c, of_h, of_c, ctx.mode, to_first
         )
         rows = of_gates.flatten(0, 1)
         of_weight = rows.t().mm(out.flatten(0, 1))  # the states one step back, which are as many
         of_bias = rows.sum(0) if ctx.biased else None
-        return (
-            of_gates,
-            of_weight,
-            of_first if to_first else None,
-            of_bias,
-            of_first_c if c is not None else None,
-            None,
-        )
+        if not to_first:
+            of_first = None
+        return of_gates, of_weight, of_first, of_bias, of_first_c if c is not None else None, None
 
 
-def _scanned(
-    hidden_states: Any,
-    dt: Any,
-    A: Any,  # noqa: N803 - transformers passes operands by these names
-    B: Any,  # noqa: N803
-    C: Any,  # noqa: N803
-    D: Any = None,  # noqa: N803
-    z: Any = None,
-    delta_bias: Any = None,
-    delta_softplus: bool = False,
-    return_last_state: bool = False,
-    **_: Any,
-) -> Any:
-    """In the place of ``mamba_selective_scan``: operands of (batch, channels, tokens), B and C of
-    (batch, state size, tokens)."""
-    out = _SelectiveScan.apply(hidden_states, dt, A, B, C, D, z, delta_bias)
-    return (out, None) if return_last_state else out  # nobody reads the last state in training
+# as transformers calls the operands of a selective scan
+_OPERANDS = ("hidden_states", "dt", "A", "B", "C", "D", "z", "delta_bias")
+
+
+def _scanned(*given: Any, **named: Any) -> Any:
+    """In the place of ``mamba_selective_scan``; B and C are (batch, state size, tokens)."""
+    operands = (*given, *(named.get(name) for name in _OPERANDS[len(given) :]))
+    out = _SelectiveScan.apply(*operands[: len(_OPERANDS)])
+    return (out, None) if named.get("return_last_state") else out  # which training never reads
 
 
 def _weighted(
-    time_decay: Any,
-    time_first: Any,
-    key: Any,
-    value: Any,
-    state: Any = None,
-    return_state: bool = False,
+    time_decay: Any, time_first: Any, key: Any, value: Any, state: Any = None, **_: Any
 ) -> Any:
     """In the place of ``rwkv_linear_attention``."""
     return _Wkv.apply(time_decay, time_first, key, value), state
@@ -243,8 +209,7 @@ def _weighted(
 def _gated(
     _: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, *others: Any, **named: Any
 ) -> Any:
-    """In the place of ``_rnn_scan`` of transformers: operands of (batch, tokens, width), resets of
-    (batch, tokens, 1)."""
+    """In the place of ``_rnn_scan`` of transformers; resets are (batch, tokens, 1)."""
     out = _LinearScan.apply(hidden_states, recurrent_gate * ~reset)
     return out, out[:, -1]
 
@@ -265,7 +230,9 @@ def _recurrent(module: Any, input: Any, hx: Any = None) -> Any:
     lasts, lasts_c = [], []
 
     def state(given: Any, index: int) -> Any:
-        return zeros if given is None else given[index] if batched else given[index].unsqueeze(0)
+        if given is None:
+            return zeros
+        return given[index] if batched else given[index].unsqueeze(0)
 
     for layer in range(module.num_layers):
         outputs = []
@@ -285,22 +252,18 @@ def _recurrent(module: Any, input: Any, hx: Any = None) -> Any:
         x = torch.cat(outputs, -1) if directions > 1 else outputs[0]
         if module.dropout and module.training and layer < module.num_layers - 1:
             x = functional.dropout(x, module.dropout)
-    if batched:
-        out = x if module.batch_first else x.transpose(0, 1)
-        h_n, c_n = torch.stack(lasts), torch.stack(lasts_c) if mode == "lstm" else None
-    else:
-        out, h_n, c_n = (
-            x.squeeze(0),
-            torch.cat(lasts),
-            torch.cat(lasts_c) if mode == "lstm" else None,
-        )
-    return out, (h_n, c_n) if mode == "lstm" else h_n
+    join = torch.stack if batched else torch.cat
+    h_n = join(lasts)
+    if not batched:
+        x = x.squeeze(0)
+    elif not module.batch_first:
+        x = x.transpose(0, 1)
+    return x, (h_n, join(lasts_c)) if mode == "lstm" else h_n
 
 
 @contextmanager
 def whole_scans() -> Iterator[None]:
-    """While active, recurrences of transformers' models and of torch's recurrent modules stay whole
-    in the trace."""
+    """While active, recurrences of transformers and of torch stay whole in the trace."""
     replaced = {
         "mamba_selective_scan": _scanned,
         "rwkv_linear_attention": _weighted,
@@ -310,18 +273,13 @@ def whole_scans() -> Iterator[None]:
     with ExitStack() as patches:
         for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
             patches.enter_context(patch.object(kind, "forward", _recurrent))
-        for module in [
-            module
-            for name, module in sys.modules.items()
-            if name.startswith(_MODELS) and ".modeling_" in name
-        ]:
-            for name, replacement in replaced.items():
-                if name in vars(module):
-                    patches.enter_context(patch.object(module, name, replacement))
-            for kind in [
-                each
-                for each in vars(module).values()
-                if isinstance(each, type) and "_rnn_scan" in vars(each)
-            ]:
-                patches.enter_context(patch.object(kind, "_rnn_scan", _gated))
+        for name, module in list(sys.modules.items()):
+            if not name.startswith(_MODELS) or ".modeling_" not in name:
+                continue
+            for function, replacement in replaced.items():
+                if function in vars(module):
+                    patches.enter_context(patch.object(module, function, replacement))
+            for kind in list(vars(module).values()):
+                if isinstance(kind, type) and "_rnn_scan" in vars(kind):
+                    patches.enter_context(patch.object(kind, "_rnn_scan", _gated))
         yield

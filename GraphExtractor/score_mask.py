@@ -47,20 +47,16 @@ class ScoreMask:
 
     @cached_property
     def chunks(self) -> tuple[Span, ...]:
-        """Rows of the device with most scores, which the others wait for: one span of them, or an
-        early and a late one."""
+        """Rows of the device with most scores, which the others wait for: one span, or two."""
         if self.devices == 1:
             return ((0, self.rows),)
         return max(map(self.chunks_of, range(self.devices)), key=self._scores)
 
     def chunks_of(self, device: int) -> tuple[Span, Span]:
         """Rows of a device."""
-        bounds = [chunk * self.columns // (2 * self.devices) for chunk in (device, device + 1)]
-        late = [
-            chunk * self.columns // (2 * self.devices)
-            for chunk in (2 * self.devices - 1 - device, 2 * self.devices - device)
-        ]
-        return (bounds[0], bounds[1]), (late[0], late[1])
+        ends = device, device + 1, 2 * self.devices - 1 - device, 2 * self.devices - device
+        first, second, third, fourth = (each * self.columns // (2 * self.devices) for each in ends)
+        return (first, second), (third, fourth)
 
     @cached_property
     def left(self) -> int:
@@ -77,9 +73,8 @@ class ScoreMask:
 
     def _scores_before(self, row: int) -> int:
         """Scores left in the rows before ``row``."""
-        behind = _sum_of_least(self.columns, self.behind) - _sum_of_least(
-            self.columns - row, self.behind
-        )
+        squares = _sum_of_least(self.columns, self.behind)
+        behind = squares - _sum_of_least(self.columns - row, self.behind)
         return row + _sum_of_least(row, self.before) + behind
 
     @property
@@ -96,25 +91,22 @@ def _sum_of_least(count: int, most: int) -> int:
 
 def mask_of(operator: Operator) -> ScoreMask | None:
     """The mask of fused attention; None where all scores are left, or it is no fused attention."""
-    if operator.kind is not OperatorKind.ATTENTION or not (
-        operator.causal or operator.window is not None
-    ):
+    masked = operator.causal or operator.window is not None
+    if operator.kind is not OperatorKind.ATTENTION or not masked:
         return None
     scores = operator.gemms[0]
     return score_mask(scores.m, scores.n, operator.causal, operator.window)
 
 
 def score_mask(rows: int, columns: int, causal: bool, window: int | None) -> ScoreMask | None:
-    """The mask of so many scores; None where all are left, or where it is no square that devices
-    share."""
+    """The mask of so many scores; None where all are left, or where devices share no square."""
     if columns % rows or not (causal or window is not None):
         return None
     return ScoreMask(rows, columns, causal, window)
 
 
 def masked_flops(operators: Iterable[Operator], sequence_length: int) -> int:
-    """FLOPs of the matrix products that are those of scores that masks leave out, whether or not a
-    kernel computes them.
+    """FLOPs of products whose scores masks leave out, whether or not a kernel computes them.
 
     Of devices that share a sequence it is the mean: FLOPs of a model do not depend on how it is
     split. ``sequence_length`` is that of the rows of causal attention in separate products, whose
@@ -127,27 +119,26 @@ def _masked(operator: Operator, sequence_length: int) -> int:
     mask = mask_of(operator)
     if mask is None and operator.causal and operator.kind is OperatorKind.GEMM:
         mask = ScoreMask(sequence_length, sequence_length, True, operator.window)
-    return (
-        0 if mask is None else operator.flops - operator.flops * mask.left_of_all // mask.columns**2
-    )
+    if mask is None:
+        return 0
+    return operator.flops - operator.flops * mask.left_of_all // mask.columns**2
 
 
 def skipped_flops(operators: Iterable[Operator]) -> int:
-    """Those of ``masked_flops`` that fused attention does not compute; separate products compute
-    all scores."""
+    """Those of ``masked_flops`` that fused attention does not compute; separate products do."""
     return sum(_masked(operator, 0) for operator in operators if mask_of(operator) is not None)
 
 
 def masked_scores(layers: Iterable[LayerGraph]) -> str:
-    """Whether the FLOPs of ``layers`` count the scores that masks leave out, and whether attention
-    computes those."""
-    attention = [
-        each
-        for layer in layers
-        for each in layer.forward.operators
-        if each.core_attention and each.gemms
-    ]
+    """Whether the FLOPs of ``layers`` count masked scores, and whether attention computes those."""
+    attention = score_products(layers)
     if not any(each.causal or each.window is not None for each in attention):
         return "none" if attention else "no attention"
     skipped = any(mask_of(each) is not None for each in attention)
     return "counted, skipped by the kernel" if skipped else "counted and computed"
+
+
+def score_products(layers: Iterable[LayerGraph]) -> list[Operator]:
+    """Operators of the core attention that multiply."""
+    operators = (each for layer in layers for each in layer.forward.operators)
+    return [each for each in operators if each.core_attention and each.gemms]

@@ -1,7 +1,6 @@
-"""Embedding tables whose module says ``sparse=True``: their gradient is that of the rows that were
-read, and no other.
+"""Embedding tables whose module says ``sparse=True``: their gradient is of the rows read alone.
 
-What such gradients take of memory, network and optimizer is told in
+What such gradients take of memory, network and optimizer is explained in
 ``Estimator.plans.stage_price``. Sums of bags of rows (``EmbeddingBag``) are one operator, which
 reads the rows and writes the sums. Importing this module registers the operators with torch.
 """
@@ -10,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from typing import Any
 from unittest.mock import patch
 
@@ -29,12 +29,11 @@ _bag = define(
         *(ids.new_empty(bags) for _ in range(2)),
     ),
 )
-_rows_gradient = (
-    define(  # of the table's shape for autograd; what is written are the rows (see ``ValueTable``)
-        "rows_gradient",
-        "(Tensor gradient, Tensor ids, int rows, Tensor[] of_bags) -> Tensor",
-        lambda gradient, ids, rows, of_bags: gradient.new_empty(rows, gradient.shape[-1]),
-    )
+# of the table's shape for autograd; what is written are the rows (see ``ValueTable``)
+_rows_gradient = define(
+    "rows_gradient",
+    "(Tensor gradient, Tensor ids, int rows, Tensor[] of_bags) -> Tensor",
+    lambda gradient, ids, rows, of_bags: gradient.new_empty(rows, gradient.shape[-1]),
 )
 
 
@@ -74,53 +73,28 @@ class _Bags(torch.autograd.Function):  # type: ignore[misc]
 
 @contextmanager
 def sparse_gradients() -> Iterator[None]:
-    """While active, lookups with sparse gradients are traced as what they are; torch would make
-    tensors of a sparse layout."""
+    """While active, lookups with sparse gradients are traced as such; torch's are no tensors."""
     embedding, embedding_bag = functional.embedding, functional.embedding_bag
+    look_up_of, bags_of = signature(embedding).bind, signature(embedding_bag).bind
 
-    def look_up(
-        input: Any,
-        weight: Any,
-        padding_idx: Any = None,
-        max_norm: Any = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        sparse: bool = False,
-    ) -> Any:
-        if sparse and max_norm is None:
-            return _Rows.apply(weight, input)
-        return embedding(
-            input, weight, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse
-        )
+    def look_up(*arguments: Any, **named: Any) -> Any:
+        given = look_up_of(*arguments, **named).arguments
+        if given.get("sparse") and given.get("max_norm") is None:
+            return _Rows.apply(given["weight"], given["input"])
+        return embedding(*arguments, **named)
 
-    def look_up_bags(
-        input: Any,
-        weight: Any,
-        offsets: Any = None,
-        max_norm: Any = None,
-        norm_type: float = 2,
-        scale_grad_by_freq: bool = False,
-        mode: str = "mean",
-        sparse: bool = False,
-        per_sample_weights: Any = None,
-        include_last_offset: bool = False,
-        padding_idx: Any = None,
-    ) -> Any:
-        if sparse and max_norm is None and mode in ("sum", "mean") and per_sample_weights is None:
-            if offsets is None:  # one bag per row
-                starts = torch.arange(0, input.numel(), input.shape[1], device=input.device)
-                return _Bags.apply(weight, input.flatten(), starts, input.shape[0])
-            return _Bags.apply(weight, input, offsets, offsets.shape[0] - int(include_last_offset))
-        settings = (
-            norm_type,
-            scale_grad_by_freq,
-            mode,
-            sparse,
-            per_sample_weights,
-            include_last_offset,
-            padding_idx,
-        )
-        return embedding_bag(input, weight, offsets, max_norm, *settings)
+    def look_up_bags(*arguments: Any, **named: Any) -> Any:
+        given = bags_of(*arguments, **named).arguments
+        unusual = given.get("max_norm"), given.get("per_sample_weights")
+        summed = given.get("mode", "mean") in ("sum", "mean")
+        if not given.get("sparse") or not summed or unusual != (None, None):
+            return embedding_bag(*arguments, **named)
+        ids, weight, offsets = given["input"], given["weight"], given.get("offsets")
+        if offsets is None:  # one bag per row
+            starts = torch.arange(0, ids.numel(), ids.shape[1], device=ids.device)
+            return _Bags.apply(weight, ids.flatten(), starts, ids.shape[0])
+        bags = offsets.shape[0] - int(given.get("include_last_offset", False))
+        return _Bags.apply(weight, ids, offsets, bags)
 
     with (
         patch.object(functional, "embedding", look_up),

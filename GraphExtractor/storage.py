@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from GraphExtractor.check import check_structure, warn_of
-from GraphExtractor.depth import with_layers
 from GraphExtractor.graph import (
     Attention,
     GraphKey,
@@ -24,6 +23,7 @@ from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.permission import CodePermission
+from GraphExtractor.replication import with_layers
 from GraphExtractor.widths import check_key
 from phaze_common.errors import ArtefactError, InputError, StaleArtefactError
 from phaze_common.file_formats import GRAPH, KEY, FormatError
@@ -51,16 +51,19 @@ class StoredGraph:
 
 def graph_path(key: GraphKey, folder: Path, family: ModelFamily) -> Path:
     """``<folder>/<Family>/<model>_mbs_<b>_sl_<s>[_tmp_<t>][_2d_<t2>][_cp_<c>][_<exchange>][_ep_<e>][_eager][_sp][_parts]_graph.json.gz``."""
+    parts = {
+        f"tmp_{key.tp}": key.tp > 1,
+        f"{key.layout}_{key.tp2}": key.layout is not TensorLayout.ONE_D,
+        f"cp_{key.cp}": key.cp > 1,
+        f"{key.exchange}": key.exchange is not KeyExchange.GATHER,
+        f"ep_{key.ep}": key.ep > 1,
+        "eager": key.attention is Attention.EAGER,
+        "sp": key.sequence_parallel,
+        "parts": key.cuts is StageCuts.INSIDE,
+        key.dtype: key.dtype != "bfloat16",
+    }
     name = f"{key.label}_mbs_{key.micro_batch_size}_sl_{key.sequence_length}"
-    name += f"_tmp_{key.tp}" if key.tp > 1 else ""
-    name += f"_{key.layout}_{key.tp2}" if key.layout is not TensorLayout.ONE_D else ""
-    name += f"_cp_{key.cp}" if key.cp > 1 else ""
-    name += f"_{key.exchange}" if key.exchange is not KeyExchange.GATHER else ""
-    name += f"_ep_{key.ep}" if key.ep > 1 else ""
-    name += "_eager" if key.attention is Attention.EAGER else ""
-    name += "_sp" if key.sequence_parallel else ""
-    name += "_parts" if key.cuts is StageCuts.INSIDE else ""
-    name += f"_{key.dtype}" if key.dtype != "bfloat16" else ""
+    name += "".join(f"_{part}" for part, said in parts.items() if said)
     return folder / family.folder / f"{name}_graph.json.gz"
 
 
@@ -74,18 +77,15 @@ def graph_version(key: GraphKey, family: ModelFamily) -> str:
 def store(graph: ModelGraph, made_from: str, path: Path) -> None:
     """Write a graph; an interrupted write leaves the old file.
 
-    Raises:
-        PhazeError: the file cannot be written.
+    Raises: PhazeError: the file cannot be written.
     """
     write_atomically(path, pack(sealed(to_json(StoredGraph(made_from, graph)))), private=True)
 
 
 def load(path: Path, made_from: str | None = None) -> ModelGraph:
-    """Read a graph, checking schema and structure, and that it was ``made_from`` what is expected
-    (None: anything).
+    """Read a graph, checking schema and structure, and what it was ``made_from`` (None: anything).
 
-    Raises:
-        ArtefactError: damaged, edited, of another schema, or stale; says which.
+    Raises: ArtefactError: damaged, edited, of another schema, or stale; says which.
     """
     text = unsealed(unpack(path), str(path))
     try:
@@ -131,15 +131,13 @@ def load_or_extract(
     force: bool = False,
     code: CodePermission = CodePermission(),  # noqa: B008 - frozen
 ) -> ModelGraph:
-    """Return the graph stored under ``folder``, extracted first where it is absent, damaged, stale
-    or ``force`` is given.
+    """The graph stored under ``folder``, extracted first if absent, damaged, stale or ``force``.
 
     Models named by dimensions that differ in depth only share one stored trace of a few blocks. A
     model file whose graph is stored is not run; one that ``code`` withholds never is.
 
-    Raises:
-        InputError: as ``extract_graph``, or the model's code may not be run.
-        PhazeError: extraction fails or the file cannot be written.
+    Raises: InputError: as ``extract_graph``, or the model's code may not be run. PhazeError:
+        extraction fails or the file cannot be written.
     """
     graph = None if force else load_stored(key, folder)
     if graph is not None:
@@ -148,9 +146,8 @@ def load_or_extract(
     family, traced = find_model(key.model), traced_key(key)
     check_key(key, family)
     code.check(traced.model)
-    from GraphExtractor.extract import (
-        extract_graph,
-    )  # imports torch, which a stored graph does not need
+    # imports torch, which a stored graph does not need
+    from GraphExtractor.extract import extract_graph
 
     graph, made_by = extract_graph(traced), find_model(traced.model)
     store(graph, graph_version(traced, made_by), graph_path(traced, folder, made_by))
@@ -160,11 +157,9 @@ def load_or_extract(
 
 
 def load_stored(key: GraphKey, folder: Path) -> ModelGraph | None:
-    """The graph stored under ``folder``, or made from one that is; None where it is absent, damaged
-    or stale.
+    """The graph stored under ``folder``, or made from one that is; None: absent, damaged or stale.
 
-    Raises:
-        InputError: there is no such model, or it has no such graph.
+    Raises: InputError: there is no such model, or it has no such graph.
     """
     key = replace(key, model=canonical_name(key.model))
     family, traced = find_model(key.model), traced_key(key)
@@ -188,27 +183,19 @@ def _of_depth(graph: ModelGraph, key: GraphKey) -> ModelGraph:
 def traced_key(key: GraphKey) -> GraphKey:
     """The graph that is traced for ``key``: of models named by dimensions that of a few blocks."""
     dimensions = parse_dimensions(key.model)
-    if (
-        dimensions is None
-        or key.cuts is StageCuts.INSIDE
-        or dimensions.layers in (1, dimensions.shared_trace.layers)
-    ):
+    if dimensions is None or key.cuts is StageCuts.INSIDE:
         return key
-    return replace(key, model=dimensions.shared_trace.name)
+    shared = dimensions.shared_trace
+    alone = dimensions.layers in (1, shared.layers)
+    return key if alone else replace(key, model=shared.name)
 
 
 def check_code(
-    keys: Iterable[GraphKey],
-    folder: Path,
-    code: CodePermission,
-    *,
-    force: bool = False,
+    keys: Iterable[GraphKey], folder: Path, code: CodePermission, *, force: bool = False
 ) -> None:
-    """Refuse graphs that ``load_or_extract`` would have to make by running what ``code`` withholds,
-    before anything is made.
+    """Refuse graphs that are made by running what ``code`` withholds, before any is made.
 
-    Raises:
-        InputError: the code of a model may not be run; says who names it, and how to allow it.
+    Raises: InputError: the code of a model may not be run; says who names it and how to allow it.
     """
     for key in keys if code.withheld else ():
         if _on_disk(key, folder, force) is None:
@@ -219,11 +206,8 @@ def _on_disk(key: GraphKey, folder: Path, force: bool) -> ModelGraph | None:
     """The graph stored under ``folder``; None where there is none, or it is not to be used."""
     family = find_model(key.model)
     check_key(key, family)
+    if force:
+        return None
     made_from = graph_version(key, family)
-    return (
-        None
-        if force
-        else load_or_set_aside(
-            graph_path(key, folder, family), lambda file: _loaded_once(file, made_from)
-        )
-    )
+    path = graph_path(key, folder, family)
+    return load_or_set_aside(path, lambda file: _loaded_once(file, made_from))

@@ -1,5 +1,4 @@
-"""All that phaze uses of torch and transformers without a promise that the next release still has
-it.
+"""All that phaze uses of torch and transformers without a promise that the next release has it.
 
 Nothing else in the repository imports such a name (``tests/test_torch_internals.py``), so a new
 release is a matter of this file. What traces rest on besides, and no import shows: nodes of one
@@ -74,13 +73,12 @@ FAKE_TENSOR_LOG = FakeTensor.__module__  # which tells of operators that fake te
 
 def preserve_version_counter(tensor: torch.Tensor) -> AbstractContextManager[Any]:
     """While active, writing into ``tensor`` does not spoil what autograd saved of it."""
-    kept: AbstractContextManager[Any] = torch.autograd._unsafe_preserve_version_counter(tensor)
-    return kept
+    guard: AbstractContextManager[Any] = torch.autograd._unsafe_preserve_version_counter(tensor)
+    return guard
 
 
 def no_init_weights() -> AbstractContextManager[Any]:
-    """While active, models of transformers are built without values in their weights, and tie
-    none."""
+    """While active, models of transformers are built without values in weights, and tie none."""
     from transformers.initialization import no_init_weights as without_values
 
     context: AbstractContextManager[Any] = without_values()

@@ -1,5 +1,4 @@
-"""One training step, forward and backward, traced on fake tensors: no weights, no memory, no
-device.
+"""One training step, forward and backward, traced on fake tensors: no weights, no device.
 
 Method: ``make_fx`` over forward + ``torch.autograd.grad`` on fake CPU tensors. Every forward node
 is stamped with its layer and module path by hooks; every backward node carries the autograd
@@ -15,18 +14,18 @@ from traceback import extract_tb
 from typing import Any
 
 import torch
+from torch.fx import Node
 from torch.nn.modules import module as module_hooks
 
 from GraphExtractor.attention import whole_operators
 from GraphExtractor.checkpoints import CHECKPOINTS, Checkpoint, CheckpointedPart
 from GraphExtractor.context_parallel import UNSHARED, SharedTokens
 from GraphExtractor.graph import Attention
-from GraphExtractor.inner_cuts import with_inner_cuts
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.model_work import WHOLE, Division
 from GraphExtractor.scans import whole_scans
-from GraphExtractor.segments import LayerPlace, Stamp, segments
+from GraphExtractor.segments import LayerPlace, Stamp, segments, with_inner_cuts
 from GraphExtractor.sparse_rows import sparse_gradients
 from GraphExtractor.torch_internals import (
     DataDependentOutputException,
@@ -42,6 +41,7 @@ from phaze_common.errors import InputError, PhazeError
 from phaze_common.progress import said_while
 
 logger = logging.getLogger(__name__)
+LossOf = Callable[[torch.nn.Module, Mapping[str, torch.Tensor]], torch.Tensor]
 _PRODUCTS = frozenset(
     getattr(torch.ops.aten, name).default
     for name in ("mm", "bmm", "addmm", "baddbmm", "convolution")
@@ -50,8 +50,7 @@ _PRODUCTS = frozenset(
 
 @dataclass(frozen=True)
 class NodeOrigin:
-    """Where a traced node belongs: layer position, module path, pass, and the forward node it
-    differentiates.
+    """Where a traced node belongs: layer, module, pass, and the forward node it differentiates.
 
     ``again`` marks a node of the backward pass that makes the result of its forward node a second
     time; ``causal`` one of attention under a causal mask.
@@ -61,21 +60,20 @@ class NodeOrigin:
     module: str
     backward: bool
     core_attention: bool
-    forward: torch.fx.Node | None
+    forward: Node | None
     again: bool = False
     causal: bool = False
 
 
 @dataclass(frozen=True)
 class TracedStep:
-    """A traced step; ``places`` are its layers in execution order, ``division`` is what a device
-    has of its parameters."""
+    """A traced step; ``places`` are its layers in order, ``division`` a device's parameters."""
 
     graph: torch.fx.Graph
-    origins: Mapping[torch.fx.Node, NodeOrigin]
-    parameters: Mapping[torch.fx.Node, str]
-    inputs: Mapping[torch.fx.Node, str]
-    gradients: Mapping[str, torch.fx.Node]  # of every parameter that takes part in the loss
+    origins: Mapping[Node, NodeOrigin]
+    parameters: Mapping[Node, str]
+    inputs: Mapping[Node, str]
+    gradients: Mapping[str, Node]  # of every parameter that takes part in the loss
     places: tuple[LayerPlace, ...]
     division: Division = WHOLE
 
@@ -86,8 +84,7 @@ class TracedStep:
 
 
 class Stamper:
-    """Hooks that keep torch's tracing metadata at the module being executed, and count the runs of
-    layer modules."""
+    """Hooks that keep torch's metadata at the module that runs, and count runs of layers."""
 
     def __init__(self, model: torch.nn.Module, layer_modules: Sequence[LayerModule]) -> None:
         self.names = {module: name for name, module in model.named_modules()}
@@ -158,17 +155,28 @@ class Stamper:
 
 @contextmanager
 def substituted_operators(attention: Attention, shared: SharedTokens = UNSHARED) -> Iterator[None]:
-    """While active, attention, recurrences and lookups with sparse gradients are traced as the
-    operators that they are."""
+    """While active, attention, recurrences and sparse lookups are traced as operators."""
     with whole_operators(attention, shared), whole_scans(), sparse_gradients():
         yield
+
+
+class StepLoss(torch.nn.Module):  # type: ignore[misc]
+    """The loss of a model as a module, whose weights can be replaced, of named inputs."""
+
+    def __init__(self, model: torch.nn.Module, loss_of: LossOf) -> None:
+        super().__init__()
+        self.model, self.loss_of = model, loss_of
+
+    def forward(self, values: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """The loss."""
+        return self.loss_of(self.model, values)
 
 
 def trace_step(
     model: torch.nn.Module,
     layer_modules: Sequence[LayerModule],
     inputs: Mapping[str, torch.Tensor],
-    loss_of: Callable[[torch.nn.Module, Mapping[str, torch.Tensor]], torch.Tensor],
+    loss_of: LossOf,
     fake: FakeTensorMode,
     attention: Attention,
     shared: SharedTokens = UNSHARED,
@@ -178,8 +186,7 @@ def trace_step(
     inner_cuts: bool = False,
     name: str = "the model",
 ) -> TracedStep:
-    """Trace ``loss_of(model, inputs)`` and the gradients of all parameters, on one of the devices
-    that share its tokens.
+    """Trace ``loss_of(model, inputs)`` and all gradients, on a device that shares its tokens.
 
     Parameters that no gradient reaches are refused, or with ``drop_unused`` named and left out. Of
     ``undescribed`` models, whose code may do anything, known values are followed and nodes know the
@@ -189,57 +196,40 @@ def trace_step(
     Raises: InputError: the model's code depends on the value of a tensor. PhazeError: a parameter
         receives no gradient or a backward operator cannot be linked to a forward one.
     """
-    parameters = {
-        name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad
-    }
+    parameters = {name: each for name, each in model.named_parameters() if each.requires_grad}
     stamper = Stamper(model, layer_modules)
 
-    class Step(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, values: list[torch.Tensor]) -> torch.Tensor:
-            return loss_of(self.model, dict(zip(inputs, values, strict=True)))
-
-    step = Step()
+    step = StepLoss(model, loss_of)
     graphs: list[torch.fx.Graph] = []  # the one being made
 
     def so_far() -> str:
         made = f"{len(graphs[0].nodes):,} operators" if graphs else "starting"
         return f"tracing {name}: {made}, {stamper.place()}"
 
-    def forward_backward(
-        weights: list[torch.Tensor], values: list[torch.Tensor]
-    ) -> list[torch.Tensor | None]:
+    def forward_backward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[Any]:
         graphs.append(get_proxy_mode().tracer.graph)
         named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
         with stamper.stamping(), substituted_operators(attention, shared):
-            loss = torch.func.functional_call(step, named, (values,))
+            given = dict(zip(inputs, values, strict=True))
+            loss = torch.func.functional_call(step, named, (given,))
         stamper.write(backward=True)
         traceback.set_stack_trace([])
         setup_stacktrace_preservation_hooks([loss.grad_fn])
         return list(torch.autograd.grad(loss, weights, allow_unused=True))
 
-    def following_values(
-        weights: list[torch.Tensor], values: list[torch.Tensor]
-    ) -> list[torch.Tensor | None]:
-        with KnownValues(lambda: remember_lines(Step.forward.__code__)):
+    def following_values(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[Any]:
+        with KnownValues(lambda: remember_lines(StepLoss.forward.__code__)):
             return forward_backward(weights, values)
 
     try:
         with fake, traceback.preserve_node_meta(), said_while(so_far):
             function = following_values if undescribed else forward_backward
-            traced = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True)(
-                list(parameters.values()), list(inputs.values())
-            )
+            make = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True)
+            traced = make(list(parameters.values()), list(inputs.values()))
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
         libraries = (str(Path(torch.__file__).parent), __file__)
-        own = [
-            frame
-            for frame in extract_tb(error.__traceback__)
-            if not frame.filename.startswith(libraries)
-        ]
+        frames = extract_tb(error.__traceback__)
+        own = [frame for frame in frames if not frame.filename.startswith(libraries)]
         raise InputError(
             f"the model asks for the value of a tensor at {own[-1].filename}:{own[-1].lineno}, "
             "which a traced training step does not have; make the code depend on shapes only"
@@ -248,16 +238,16 @@ def trace_step(
     drop_unread(traced.graph, products_too=not undescribed)
     placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
     results = next(node for node in traced.graph.nodes if node.op == "output").args[0]
-    missing = [name for name, result in zip(parameters, results, strict=True) if result is None]
+    gradients = dict(zip(parameters, results, strict=True))
+    missing = [name for name, result in gradients.items() if result is None]
     if missing and not drop_unused:
         raise PhazeError(
             f"no gradient reaches the parameters {shortened(missing)}; use them in the loss, or "
             "freeze them with requires_grad_(False)"
         )
     if missing:
-        logger.warning(
-            "no gradient reaches the parameters %s; they are left out", shortened(missing)
-        )
+        names = shortened(missing)
+        logger.warning("no gradient reaches the parameters %s; they are left out", names)
     named = dict(zip(placeholders, parameters, strict=False))
     origins, places = _origins(traced.graph, stamper.runs, frozenset(named), inner_cuts=inner_cuts)
     return TracedStep(
@@ -265,30 +255,22 @@ def trace_step(
         origins=origins,
         parameters=named,
         inputs=dict(zip(placeholders[len(parameters) :], inputs, strict=True)),
-        gradients={
-            name: result
-            for name, result in zip(parameters, results, strict=True)
-            if result is not None
-        },
+        gradients={name: each for name, each in gradients.items() if each is not None},
         places=places,
     )
 
 
 def drop_unread(graph: torch.fx.Graph, *, products_too: bool) -> None:
-    """Leave out what nobody reads, and what gives nothing: checks of values, which a trace does not
-    have.
+    """Leave out what nobody reads, and what gives nothing: checks of values.
 
     Forward products that nobody reads (the state behind the last chunk of a recurrence) run all the
     same where code is run as it stands.
     """
-    for node in [
-        node
-        for node in graph.nodes
-        if node.op == "call_function" and "val" not in node.meta and not node.users
-    ]:
-        graph.erase_node(node)
+    for node in list(graph.nodes):
+        if node.op == "call_function" and "val" not in node.meta and not node.users:
+            graph.erase_node(node)
 
-    def stays(node: torch.fx.Node) -> bool:
+    def stays(node: Node) -> bool:
         runs = node.target in _PRODUCTS and not node.meta.get("custom", {}).get("backward", True)
         return bool(node.is_impure()) or (runs and not products_too)
 
@@ -300,13 +282,21 @@ def shortened(names: Sequence[str], most: int = 6) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def unlinked_gradient(where: object) -> PhazeError:
+    """What to say of a gradient, made at ``where``, that differentiates no operator."""
+    return PhazeError(
+        f"the gradient made for {where} belongs to no operator of the forward pass; write that "
+        "line with plain torch operators"
+    )
+
+
 def _origins(
     graph: torch.fx.Graph,
     runs: Sequence[LayerModule],
-    parameters: frozenset[torch.fx.Node],
+    parameters: frozenset[Node],
     *,
     inner_cuts: bool,
-) -> tuple[dict[torch.fx.Node, NodeOrigin], tuple[LayerPlace, ...]]:
+) -> tuple[dict[Node, NodeOrigin], tuple[LayerPlace, ...]]:
     calls = [node for node in graph.nodes if node.op == "call_function"]
     stamps = {
         node: node.meta["custom"]["stamp"]
@@ -316,52 +306,44 @@ def _origins(
     found = segments(stamps, runs, parameters)
     if inner_cuts:
         found = with_inner_cuts(found, stamps, parameters)
-    origins: dict[torch.fx.Node, NodeOrigin] = {}
-    by_sequence_number: dict[int, torch.fx.Node] = {}
+    origins: dict[Node, NodeOrigin] = {}
+    by_sequence_number: dict[int, Node] = {}
     for node, stamp in stamps.items():
         notes = node.meta["custom"]
         core, causal = notes.get("core_attention", False), notes.get("causal", False)
-        origins[node] = NodeOrigin(
-            found.layer[node], stamp.module, False, core, None, causal=causal
-        )
+        place = found.layer[node], stamp.module
+        origins[node] = NodeOrigin(*place, False, core, None, causal=causal)
         # the first node of a number owns the gradient function, later ones are not differentiable
         by_sequence_number.setdefault(node.meta["seq_nr"], node)
-    late: list[torch.fx.Node] = []
+    late: list[Node] = []
     for node in calls:
         if node in origins:
             continue
-        if node.meta.get(
-            "is_gradient_acc"
-        ):  # carries the loss's number: it belongs with the last gradient it adds
+        if node.meta.get("is_gradient_acc"):
+            # carries the loss's number: it belongs with the last gradient it adds
             forward = origins[node.all_input_nodes[-1]].forward
         else:
-            number = node.meta.get(
-                "seq_nr", -1
-            )  # an in-place operation on a view uses up two numbers
+            # an in-place operation on a view uses up two numbers
+            number = node.meta.get("seq_nr", -1)
             forward = by_sequence_number.get(number) or by_sequence_number.get(number - 1)
-        if forward is None:  # its own left no trace: it goes with the gradient that it reads
-            gradients = (
-                origins[each] for each in reversed(node.all_input_nodes) if each in origins
-            )
-            forward = next((each.forward for each in gradients if each.forward is not None), None)
+        for each in reversed(node.all_input_nodes):
+            # its own left no trace: it goes with the gradient that it reads
+            if forward is None and each in origins:
+                forward = origins[each].forward
         if forward is None:
             late.append(node)
-            continue
-        origins[node] = _backward_of(forward, origins)
-    for node in reversed(
-        late
-    ):  # made from parameters and constants: they go with what reads them first
+        else:
+            origins[node] = _backward_of(forward, origins)
+    # made from parameters and constants: they go with what reads them first
+    for node in reversed(late):
         forward = next((origins[user].forward for user in node.users if user in origins), None)
         if forward is None:
-            raise PhazeError(
-                f"the gradient made for {line_of(node) or node.target} belongs to no operator of "
-                "the forward pass; write that line with plain torch operators"
-            )
+            raise unlinked_gradient(line_of(node) or node.target)
         origins[node] = _backward_of(forward, origins)
     return origins, found.places
 
 
-def _backward_of(forward: torch.fx.Node, origins: Mapping[torch.fx.Node, NodeOrigin]) -> NodeOrigin:
+def _backward_of(forward: Node, origins: Mapping[Node, NodeOrigin]) -> NodeOrigin:
     """Of a node that differentiates another one."""
     origin = origins[forward]
     return NodeOrigin(origin.layer, origin.module, True, False, forward, causal=origin.causal)

@@ -1,8 +1,7 @@
-"""A 2D layout by construction: what a model learns, and all activations, divided over ``tp``
-columns and ``tp2`` rows of devices.
+"""A 2D layout by construction: parameters and activations over ``tp`` columns and ``tp2`` rows.
 
 Between operators a device has (batch, sequence/(tp2·cp), hidden/tp): products run in panels
-(``summa``), norms with a small all-reduce (``divided_norms``), attention on the heads of its
+and norms with a small all-reduce (``divided_operators``), attention on the heads of its
 column, its keys and values exchanged with all devices of that column that share the sequence,
 dropout and residuals on what is there. What is learned by column alone (norms, biases, positions)
 is the same on all rows. Xu & You (Optimus, arXiv 2104.05343) divide transformers so; that the
@@ -15,46 +14,24 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from GraphExtractor.custom_operators import FusedRmsNorm, communicate, define
-from GraphExtractor.divided_norms import DividedNorm
+from GraphExtractor.custom_operators import FusedRmsNorm, communicate, define_collective
+from GraphExtractor.divided_operators import DividedNorm, SummaLinear
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import TensorParallelPlan
-from GraphExtractor.summa import SummaLinear
-from GraphExtractor.tensor_parallel import ShardsItself, divided
+from GraphExtractor.tensor_parallel import DividedParameters, ShardsItself, divide_widths
 from phaze_common.errors import PhazeError
 
-_gather_ids = define(
-    "gather_ids",
-    "(Tensor ids, int tp2) -> Tensor",
-    lambda ids, tp2: ids.new_empty(*ids.shape[:-1], ids.shape[-1] * tp2),
-)
-_reduce_scatter_columns = define(
-    "reduce_scatter_columns",
-    "(Tensor x, int tp) -> Tensor",
-    lambda x, tp: x.new_empty(*x.shape[:-1], x.shape[-1] // tp),
-)
-_all_gather_columns = define(
-    "all_gather_columns",
-    "(Tensor x, int tp) -> Tensor",
-    lambda x, tp: x.new_empty(*x.shape[:-1], x.shape[-1] * tp),
-)
+_gather_ids = define_collective("gather_ids", grows=-1)
+_reduce_scatter_columns = define_collective("reduce_scatter_columns", shrinks=-1)
+_all_gather_columns = define_collective("all_gather_columns", grows=-1)
 # tokens of all rows with a part of the columns, for the row's own tokens with all columns of the
 # device's column; and back
-_tokens_for_columns = define(
-    "all_to_all_columns",
-    "(Tensor x, int tp2) -> Tensor",
-    lambda x, tp2: x.new_empty(*x.shape[:-2], x.shape[-2] // tp2, x.shape[-1] * tp2),
-)
-_columns_for_tokens = define(
-    "all_to_all_tokens",
-    "(Tensor x, int tp2) -> Tensor",
-    lambda x, tp2: x.new_empty(*x.shape[:-2], x.shape[-2] * tp2, x.shape[-1] // tp2),
-)
+_tokens_for_columns = define_collective("all_to_all_columns", grows=-1, shrinks=-2)
+_columns_for_tokens = define_collective("all_to_all_tokens", grows=-2, shrinks=-1)
 
 
 class DividedEmbedding(torch.nn.Module):  # type: ignore[misc]
-    """Lookup in a table of which a device has (vocabulary/tp, hidden/tp2), as the tied head's
-    product needs it.
+    """Lookup in a table of (vocabulary/tp, hidden/tp2), as the tied head's product needs it.
 
     A device looks up the tokens of all rows in its part (ids of other parts give zeros). The parts
     of the vocabulary are summed over the columns while hidden is scattered among them; then rows
@@ -70,98 +47,71 @@ class DividedEmbedding(torch.nn.Module):  # type: ignore[misc]
         """Ids (batch, tokens of the row) to (batch, tokens of the row, hidden/tp)."""
         x = functional.embedding(_gather_ids(ids, self.tp2) if self.tp2 > 1 else ids, self.weight)
         if self.tp > 1:
-            x = communicate(x, self.tp, _reduce_scatter_columns, _all_gather_columns)
-        return (
-            communicate(x, self.tp2, _tokens_for_columns, _columns_for_tokens)
-            if self.tp2 > 1
-            else x
-        )
+            x = communicate(self.tp, _reduce_scatter_columns, _all_gather_columns, x)
+        if self.tp2 > 1:
+            x = communicate(self.tp2, _tokens_for_columns, _columns_for_tokens, x)
+        return x
 
 
 def shard_twice(
     model: torch.nn.Module, plan: TensorParallelPlan, hidden: int, key: GraphKey
 ) -> None:
-    """Shrink ``model``, between whose blocks are ``hidden`` columns, in place to one device's part;
-    call under its fake mode.
+    """Shrink ``model``, with ``hidden`` columns between blocks, in place; call under its fake mode.
 
-    Raises:
-        PhazeError: a module has parameters that nobody knows how to divide.
+    Raises: PhazeError: a module has parameters that nobody knows how to divide.
     """
-    sharder = _Sharder(key)
+    parts = DividedParameters(key.tp)
     for module in list(model.modules()):
         if isinstance(module, ShardsItself):
             module.shard(key)
     for path, module in list(model.named_modules()):
-        replacement = sharder.part_of(path, module, plan, hidden)
+        replacement = _part_of(path, module, plan, hidden, key, parts)
         if replacement is not None:
             model.set_submodule(path, replacement)
-        for pattern, attributes in plan.divided.items():
-            if fnmatch(path, pattern):
-                for name in attributes:
-                    setattr(module, name, divided(getattr(module, name), key.tp))
-    sharder.retie(model)
+        divide_widths(path, module, plan, key.tp)
+    parts.retie(model)
 
 
-class _Sharder:
-    def __init__(self, key: GraphKey) -> None:
-        self.tp, self.tp2 = key.tp, key.tp2
-        self.parts: dict[torch.nn.Parameter, torch.nn.Parameter] = {}
+def _part_of(
+    path: str,
+    module: torch.nn.Module,
+    plan: TensorParallelPlan,
+    hidden: int,
+    key: GraphKey,
+    parts: DividedParameters,
+) -> torch.nn.Module | None:
+    """What takes the place of a module; None where it stays, parts of its parameters aside."""
+    tp, tp2 = key.tp, key.tp2
 
-    def part_of(
-        self, path: str, module: torch.nn.Module, plan: TensorParallelPlan, hidden: int
-    ) -> torch.nn.Module | None:
-        """What takes the place of a module; None where it stays, parts of its own parameters
-        aside."""
-        tp, tp2 = self.tp, self.tp2
-        if isinstance(module, torch.nn.Embedding):
-            if fnmatch(path, plan.embedding):
-                return DividedEmbedding(self._part(module.weight, tp, tp2), tp, tp2)
-            module.weight = self._part(module.weight, 1, tp)
-            return None
-        if isinstance(module, torch.nn.LayerNorm | FusedRmsNorm):
-            if module.weight.numel() != hidden or tp == 1:
-                return None  # of heads, which are whole on a device
-            centred = isinstance(module, torch.nn.LayerNorm)
-            bias = self._vector(module.bias) if centred else None
-            epsilon = module.eps if centred else module.epsilon
-            return DividedNorm(self._part(module.weight, tp), bias, tp, epsilon, centred=centred)
-        if type(module).__name__ == "Conv1D":  # GPT-2's, which keeps (in, out)
-            weight = self._part(module.weight, tp2, tp).t().contiguous()
-            return SummaLinear(torch.nn.Parameter(weight), self._vector(module.bias), tp, tp2)
-        if isinstance(module, torch.nn.Linear):
-            return SummaLinear(
-                self._part(module.weight, tp, tp2), self._vector(module.bias), tp, tp2
-            )
-        if any(True for _ in module.parameters(recurse=False)):
-            raise PhazeError(
-                f"{path} has parameters that a 2d layout does not know how to divide; give its "
-                "family a way"
-            )
+    def vector(parameter: torch.nn.Parameter | None) -> torch.nn.Parameter | None:
+        return None if parameter is None else parts.of(parameter, tp)
+
+    if isinstance(module, torch.nn.Embedding):
+        if fnmatch(path, plan.embedding):
+            return DividedEmbedding(parts.of(module.weight, tp, tp2), tp, tp2)
+        module.weight = parts.of(module.weight, 1, tp)
         return None
-
-    def _part(self, parameter: torch.nn.Parameter, *divisors: int) -> torch.nn.Parameter:
-        """One device's part of a parameter, every dimension divided; a tied parameter stays
-        tied."""
-        if parameter not in self.parts:
-            shape = [
-                size // divisor for size, divisor in zip(parameter.shape, divisors, strict=True)
-            ]
-            self.parts[parameter] = torch.nn.Parameter(torch.empty(shape, dtype=parameter.dtype))
-        return self.parts[parameter]
-
-    def _vector(self, parameter: torch.nn.Parameter | None) -> torch.nn.Parameter | None:
-        return None if parameter is None else self._part(parameter, self.tp)
-
-    def retie(self, model: torch.nn.Module) -> None:
-        """Give modules that were not replaced the parts of the parameters they share with
-        others."""
-        for module in model.modules():
-            for name, parameter in list(module.named_parameters(recurse=False)):
-                setattr(module, name, self.parts.get(parameter, parameter))
+    if isinstance(module, torch.nn.LayerNorm | FusedRmsNorm):
+        if module.weight.numel() != hidden or tp == 1:
+            return None  # of heads, which are whole on a device
+        centred = isinstance(module, torch.nn.LayerNorm)
+        bias = vector(module.bias) if centred else None
+        epsilon = module.eps if centred else module.epsilon
+        return DividedNorm(parts.of(module.weight, tp), bias, tp, epsilon, centred=centred)
+    if type(module).__name__ == "Conv1D":  # GPT-2's, which keeps (in, out)
+        weight = parts.of(module.weight, tp2, tp).t().contiguous()
+        return SummaLinear(torch.nn.Parameter(weight), vector(module.bias), tp, tp2)
+    if isinstance(module, torch.nn.Linear):
+        return SummaLinear(parts.of(module.weight, tp, tp2), vector(module.bias), tp, tp2)
+    if any(True for _ in module.parameters(recurse=False)):
+        raise PhazeError(
+            f"{path} has parameters that a 2d layout does not know how to divide; give its "
+            "family a way"
+        )
+    return None
 
 
 def looks_up_tokens_of_all(node: torch.fx.Node) -> bool:
-    """Whether a node looks up the tokens of all rows, in a table that is divided along both
-    axes."""
+    """Whether a node looks up the tokens of all rows, in a table divided along both axes."""
     ids = node.args[1] if len(node.args) > 1 else None
     return isinstance(ids, torch.fx.Node) and ids.target is torch.ops.phaze.gather_ids.default

@@ -17,8 +17,7 @@ _LIBRARY = str(_TORCH)
 
 
 def remember_lines(within: CodeType) -> None:
-    """Have the nodes that are made next know the lines that are running within a function, if it is
-    running.
+    """Have the nodes that are made next know the lines that are running within a function.
 
     ``make_fx`` can record them too, as text with the lines themselves, which takes a fifth of a
     trace.
@@ -35,20 +34,14 @@ def remember_lines(within: CodeType) -> None:
 
 
 def line_of(node: Node, model: str | None = None) -> str:
-    """The innermost line, as file:number, of the files beside ``model`` that made a node, else of a
-    library other than torch.
+    """The innermost line, as file:number, beside ``model`` that made a node, else of a library.
 
     Empty where nothing is known: only traces of models that nobody described keep lines.
     """
     frames = _FRAME.findall(node.meta.get("stack_trace") or "")
+    folder = Path(model).parent if model is not None else None
     candidates = [
-        (file, line)
-        for file, line in reversed(frames)
-        if not {_TORCH, _OURS} & set(Path(file).parents)
+        each for each in reversed(frames) if not {_TORCH, _OURS} & {*Path(each[0]).parents}
     ]
-    own = [
-        (file, line)
-        for file, line in candidates
-        if model is not None and Path(model).parent in Path(file).parents
-    ]
+    own = [each for each in candidates if folder in Path(each[0]).parents]
     return ":".join(next(iter(own or candidates), ()))

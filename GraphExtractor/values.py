@@ -1,5 +1,4 @@
-"""Tensors behind the nodes of a trace: views resolved to the data they look at, bookkeeping told
-from work."""
+"""Tensors behind the nodes of a trace: views resolved to their data, bookkeeping left out."""
 
 import math
 import operator as python_operator
@@ -16,9 +15,8 @@ from GraphExtractor.sparse_rows import rows_read
 from GraphExtractor.tracing import TracedStep
 
 _ALLOCATIONS = frozenset({"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"})
-_VIEWS_TOO = frozenset(
-    {"_unsafe_view", "lift_fresh_copy"}
-)  # return their input although their schema does not say so
+# return their input although their schema does not say so
+_VIEWS_TOO = frozenset({"_unsafe_view", "lift_fresh_copy"})
 
 
 class Source(Enum):
@@ -32,11 +30,9 @@ class Source(Enum):
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor with memory of its own; ``maker`` is the node of the operator that writes it, if
-    any.
+    """A tensor with memory of its own; ``maker`` is the node that writes it, if any.
 
-    ``backward`` is made in the backward pass: a ``gradient``, unless an activation is made again
-    there.
+    ``backward`` is made in the backward pass: a ``gradient``, or an activation made again.
     """
 
     node: Node
@@ -60,8 +56,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Use:
-    """A value as an operator reads it through ``view``: ``shape`` is the part touched (an expanded
-    view reads no more)."""
+    """A value as an operator reads it through ``view``: ``shape`` is the part touched."""
 
     value: Value
     shape: tuple[int, ...]
@@ -163,18 +158,11 @@ def is_view(node: Node) -> bool:
 
 def is_bookkeeping(node: Node) -> bool:
     """Whether a node only allocates, or computes nothing but integers or scalars."""
-    tensors = [
-        *tensors_of(node.meta["val"]),
-        *(t for argument in node.all_input_nodes for t in tensors_of(argument.meta["val"])),
-    ]
-    integers = all(
-        not (tensor.dtype.is_floating_point or tensor.dtype.is_complex) for tensor in tensors
-    )
-    return (
-        integers
-        or all(tensor.numel() <= 1 for tensor in tensors)
-        or operator_name(node) in _ALLOCATIONS
-    )
+    read = (each.meta["val"] for each in node.all_input_nodes)
+    tensors = [tensor for value in (node.meta["val"], *read) for tensor in tensors_of(value)]
+    numbers = [each for each in tensors if each.dtype.is_floating_point or each.dtype.is_complex]
+    scalars = all(tensor.numel() <= 1 for tensor in tensors)
+    return not numbers or scalars or operator_name(node) in _ALLOCATIONS
 
 
 def tensors_of(value: Any) -> Iterator[Any]:

@@ -10,8 +10,7 @@ SHOWN = 16  # divisors listed in a refusal
 
 
 def allowed_widths(family: ModelFamily) -> tuple[int, ...]:
-    """Tensor-parallel widths that divide all ``family.divided_sizes``; 1 where only a trace can
-    tell."""
+    """Tensor-parallel widths that divide all sizes of a family; 1 where only a trace can tell."""
     return divisors(math.gcd(*family.divided_sizes.values()) or 1)
 
 
@@ -37,9 +36,8 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
     for name, size in sizes.items():
         if size < 1:
             raise InputError(f"{name} {size} is not possible; give a positive whole number")
-    derived = (
-        not family.described and not family.divided_sizes
-    )  # what can be split is only known when it is traced
+    # what can be split is only known when it is traced
+    derived = not family.described and not family.divided_sizes
     if key.tp > 1 and not family.divided_sizes and not derived:
         raise InputError(
             f"{key.model} has no tensor-parallel plan; use tensor parallel width 1, or give its "
@@ -52,17 +50,13 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
             f"tensor parallel width {key.tp} does not divide {key.model}, which has "
             f"{' and '.join(words)}; use one of {', '.join(map(str, widths))}"
         )
-    if key.ep > 1 and (not family.experts or family.experts % key.ep):
+    if key.ep > 1 and not family.experts:
+        where = "" if family.described else " that its description names, and others are not split"
+        raise InputError(f"ep is {key.ep}, but {key.model} has no experts{where}; use ep 1")
+    if key.ep > 1 and family.experts % key.ep:
         raise InputError(
             f"ep is {key.ep}, which does not divide the {family.experts} experts of {key.model}; "
             f"use one of {', '.join(map(str, divisors(family.experts)))}"
-            if family.experts
-            else f"ep is {key.ep}, but {key.model} has no experts"
-            + (
-                "; use ep 1"
-                if family.described
-                else " that its description names, and others are not split; use ep 1"
-            )
         )
     if key.sequence_parallel and key.sequence_length % key.tp:
         raise InputError(
@@ -80,7 +74,7 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
 
 
 def _check_axes(key: GraphKey, family: ModelFamily) -> None:
-    """Refuse widths of a second tensor axis that are not there, or that do not divide the model."""
+    """Refuse widths of a second tensor axis that are not there or do not divide the model."""
     if key.layout is TensorLayout.ONE_D:
         if key.tp2 > 1:
             raise InputError(
@@ -113,24 +107,21 @@ def _check_axes(key: GraphKey, family: ModelFamily) -> None:
 
 
 def panels_fit(panels: int, family: ModelFamily) -> bool:
-    """Whether products of a 2D layout can run in so many equal panels; one is all of them where a
-    model has no such layout."""
+    """Whether products of a 2D layout can run in so many equal panels; 1 without such a layout."""
     return not any(size % panels for size in _summed(family).values())
 
 
 def check_panels(panels: int, model: str, family: ModelFamily) -> None:
     """Refuse panels that do not divide what products of a 2D layout are summed over.
 
-    Raises:
-        InputError: says what they do not divide, and what would.
+    Raises: InputError: says what they do not divide, and what would.
     """
     sizes = _summed(family)
     for name, size in sizes.items():
         if size % panels:
             would = divisors(math.gcd(*sizes.values()))
-            shown = ", ".join(map(str, would[:SHOWN])) + (
-                f", ..., {would[-1]}" if len(would) > SHOWN else ""
-            )
+            shown = ", ".join(map(str, would[:SHOWN]))
+            shown += f", ..., {would[-1]}" if len(would) > SHOWN else ""
             raise InputError(
                 f"panels is {panels}, which does not divide the {size} {name} of {model} that "
                 f"products are summed over; use one of {shown}"
@@ -138,16 +129,14 @@ def check_panels(panels: int, model: str, family: ModelFamily) -> None:
 
 
 def _summed(family: ModelFamily) -> dict[str, int]:
-    """What the products of a 2D layout are summed over, by what it is called; nothing where no such
-    layout divides the model."""
+    """What products of a 2D layout are summed over, by name; nothing without such a layout."""
     if not isinstance(family, TransformerFamily) or not family.divides_twice:
         return {}
     return {"hidden columns": family.hidden, **family.summed_sizes}
 
 
 def _check_exchange(key: GraphKey, family: ModelFamily) -> None:
-    """Refuse ways to attend to the tokens of other devices that a model or its attention does not
-    allow."""
+    """Refuse ways to attend to tokens of other devices that a model or attention does not allow."""
     if key.sequence_devices == 1:
         return
     if key.exchange is KeyExchange.RING and key.attention is not Attention.FLASH:

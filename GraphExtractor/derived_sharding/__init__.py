@@ -1,5 +1,4 @@
-"""Tensor parallelism of a model without a plan: derived from its traced step, as far as it can be
-proven.
+"""Tensor parallelism of a model without a plan: derived from its traced step, where it is proven.
 
 Megatron's pairs (Shoeybi et al. 2019, section 3) are found in the graph: a weight split by columns,
 then operators that work on parts as they do on the whole, then a weight split by rows whose product
@@ -10,24 +9,19 @@ whatever is in no proven pair.
 """
 
 import logging
-import re
-from collections.abc import Iterable
-from pathlib import Path
 
-import torch
 from torch.fx import Node
 
 from GraphExtractor.derived_sharding.facts import StepFacts
 from GraphExtractor.derived_sharding.pairs import Pairs, Refusal, find_pairs
 from GraphExtractor.derived_sharding.propagation import Propagation
-from GraphExtractor.derived_sharding.rewrite import OWN_PART, local_step
+from GraphExtractor.derived_sharding.rewrite import local_step
 from GraphExtractor.derived_sharding.specs import Demand, Obstacle
 from GraphExtractor.torch_internals import OpOverload
-from GraphExtractor.tracing import TracedStep
+from GraphExtractor.tracing import TracedStep, shortened
+from GraphExtractor.user_lines import line_of
 from GraphExtractor.values import operator_name
 from phaze_common.errors import InputError, PhazeError
-
-__all__ = ["OWN_PART", "shard_traced"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,17 +48,13 @@ def shard_traced(step: TracedStep, tp: int) -> TracedStep:
         }
         sizes = [f"{module} ({granularity})" for granularity, module in sorted(first.items())]
         raise InputError(
-            f"tensor parallel width {tp} does not divide the heads or columns of {_listed(sizes)}; "
-            f"use one of {', '.join(map(str, _widths(found)))}"
+            f"tensor parallel width {tp} does not divide the heads or columns of "
+            f"{shortened(sizes, 3)}; use one of {', '.join(map(str, _widths(found)))}"
         )
     if found.refusals:
-        logger.info(
-            "tensor parallelism leaves whole: %s",
-            _listed(
-                f"{refusal.weight} ({_place(step, refusal)} {refusal.reason})"
-                for refusal in found.refusals
-            ),
-        )
+        whole = [f"{each.weight} ({_place(step, each)} {each.reason})" for each in found.refusals]
+        names = shortened(list(dict.fromkeys(whole)), 3)
+        logger.info("tensor parallelism leaves whole: %s", names)
     return local_step(step, _summed(facts, found), tp)
 
 
@@ -102,30 +92,11 @@ def _nothing_to_split(step: TracedStep, refusals: tuple[Refusal, ...]) -> str:
 
 
 def _place(step: TracedStep, refusal: Refusal) -> str:
-    """The operator that forbids a split, and where it stands: line of the user's file if known,
-    else the module."""
+    """The operator that forbids a split, and where it is: line of the user's file, else module."""
     node = refusal.node
-    own = [
-        f"{file}:{line}"
-        for file, line in re.findall(
-            r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
-        )
-        if not file.startswith(
-            (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
-        )
-    ]
-    name = (
-        operator_name(node)
-        if isinstance(node.target, OpOverload)
-        else step.parameters.get(node, node.name)
-    )
-    if own:
-        return f"{name} at {own[-1]}"
+    called, line = isinstance(node.target, OpOverload), line_of(node)
+    name = operator_name(node) if called else step.parameters.get(node, node.name)
+    if line:
+        return f"{name} at {line}"
     module = step.origins[node].module if node in step.origins else ""
     return f"{name} in {module}" if module else name
-
-
-def _listed(items: Iterable[str]) -> str:
-    """At most three items, and how many more there are."""
-    every = list(dict.fromkeys(items))
-    return ", ".join(every[:3]) + (f" and {len(every) - 3} more" if len(every) > 3 else "")

@@ -1,4 +1,4 @@
-"""What the search for splits asks about a traced step that does not depend on any split."""
+"""What the search for splits must know of a traced step that does not depend on any split."""
 
 import math
 import operator as python_operator
@@ -14,16 +14,15 @@ from GraphExtractor.derived_sharding.specs import shape_of
 from GraphExtractor.tracing import TracedStep
 from GraphExtractor.values import operator_name
 
+aten = torch.ops.aten
 _PARTS_OF_WEIGHTS = frozenset(
     {"_to_copy", "expand", "split", "split_with_sizes", "unbind", "slice", "select"}
 )
-_FACTORS = MappingProxyType(  # position of the first factor
+# position of the first factor
+_FACTORS = MappingProxyType(
     {
-        torch.ops.aten.mm.default: 0,
-        torch.ops.aten.bmm.default: 0,
-        torch.ops.aten.addmm.default: 1,
-        torch.ops.aten.baddbmm.default: 1,
-        torch.ops.aten._grouped_mm.default: 0,
+        **dict.fromkeys((aten.mm.default, aten.bmm.default, aten._grouped_mm.default), 0),
+        **dict.fromkeys((aten.addmm.default, aten.baddbmm.default), 1),
     }
 )
 _CONVOLUTIONS = (torch.ops.aten.convolution.default,)
@@ -31,8 +30,7 @@ _CONVOLUTIONS = (torch.ops.aten.convolution.default,)
 
 @dataclass(frozen=True)
 class Product:
-    """A product of ``module`` with a weight: ``columns`` is the weight's dimension that the result
-    has."""
+    """A product with a weight of ``module``; the result has the weight's dimension ``columns``."""
 
     module: str
     weight: Node
@@ -70,17 +68,14 @@ class StepFacts:
 
     @cached_property
     def weights(self) -> frozenset[Node]:
-        """Parameters, and what is nothing but a parameter, or a part of one, looked at, cast or
-        copied."""
+        """Parameters, and what is a parameter, or a part of one, looked at, cast or copied."""
         found: set[Node] = set(self.step.parameters)
         for node in self.order:
             operands = node.all_input_nodes
             if node.op != "call_function" or len(operands) != 1 or operands[0] not in found:
                 continue
-            if (
-                node.target is python_operator.getitem
-                or operator_name(node) in REARRANGING | _PARTS_OF_WEIGHTS
-            ):
+            item = node.target is python_operator.getitem
+            if item or operator_name(node) in REARRANGING | _PARTS_OF_WEIGHTS:
                 found.add(node)
         return frozenset(found)
 
@@ -94,12 +89,8 @@ class StepFacts:
             left, right = node.args[_FACTORS[node.target] : _FACTORS[node.target] + 2]
             if (left in self.weights) != (right in self.weights):
                 weight, columns = (right, -1) if right in self.weights else (left, -2)
-                found[node] = Product(
-                    self.step.origins[node].module,
-                    weight,
-                    self.parameter(weight),
-                    columns % len(shape_of(weight)),
-                )
+                module, columns = self.step.origins[node].module, columns % len(shape_of(weight))
+                found[node] = Product(module, weight, self.parameter(weight), columns)
         return found
 
     def parameter(self, weight: Node) -> Node:
@@ -110,12 +101,9 @@ class StepFacts:
 
     @cached_property
     def vocabulary(self) -> frozenset[Node]:
-        """Tables that inputs are looked up in, and heads: weights of last products that give more
-        columns than they take."""
-        fed, leading = (
-            set(self.step.inputs),
-            set(),
-        )  # computed from inputs; leading to a product with a weight
+        """Tables of inputs, and heads: weights of last products that give more than they take."""
+        fed: set[Node] = set(self.step.inputs)  # and what is computed from inputs
+        leading: set[Node] = set()  # to a product with a weight
         for node in self.order:
             if any(operand in fed for operand in node.all_input_nodes):
                 fed.add(node)
@@ -123,20 +111,16 @@ class StepFacts:
         for node in reversed(self.order):
             if self.is_backward(node):
                 continue
-            if any(
-                user in leading or user in self.products or user.target in _CONVOLUTIONS
-                for user in node.users
-            ):
+            users = node.users
+            if any(u in leading or u in self.products or u.target in _CONVOLUTIONS for u in users):
                 leading.add(node)
             elif node in self.products:
                 product = self.products[node]
                 columns = shape_of(product.weight)[product.columns]
                 if columns**2 > math.prod(shape_of(product.weight)[-2:]):
                     found.add(product.parameter)
-            if (
-                node.target is torch.ops.aten.embedding.default
-                and node.args[1] in fed
-                and node.args[0] in self.weights
-            ):
-                found.add(self.parameter(node.args[0]))
+            if node.target is aten.embedding.default:
+                table, rows = node.args[:2]
+                if rows in fed and table in self.weights:
+                    found.add(self.parameter(table))
         return frozenset(found)

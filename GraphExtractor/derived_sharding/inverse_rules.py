@@ -28,26 +28,23 @@ _MOST_COMBINATIONS = 2000
 
 
 class InverseRules:
-    """Looks for what must be split, and remembers of every operator which operands make which
-    result."""
+    """Looks for what must be split; remembers which operands make which result of an operator."""
 
     def __init__(self, facts: StepFacts) -> None:
         self.facts = facts
         self._known: dict[tuple[Node, int | None, Shard], dict[Node, Shard]] = {}
 
-    def seeds_for(self, value: Node, wanted: Shard) -> dict[Node, Shard]:
-        """Splits of parameters, and of values that repeat themselves, under which ``value`` is
-        split as ``wanted``.
+    def seeds_for(self, value: Node, required: Shard) -> dict[Node, Shard]:
+        """Splits of parameters, and of repeated values, that split ``value`` as ``required``.
 
         Constants are left out: of those an operator takes its own part. That the seeds do what they
         should is for the propagation to prove.
 
-        Raises:
-            Obstacle: an operator on the way cannot have such a result.
+        Raises: Obstacle: an operator on the way cannot have such a result.
         """
         seeds: dict[Node, Shard] = {}
         found: dict[Node, Shard] = {}
-        pending: list[tuple[Node, int | None, Shard]] = [(value, None, wanted)]
+        pending: list[tuple[Node, int | None, Shard]] = [(value, None, required)]
         while pending:
             node, item, shard = pending.pop()
             if node not in self.facts.learned:
@@ -59,46 +56,32 @@ class InverseRules:
             elif node.target is python_operator.getitem:
                 pending.append((node.args[0], node.args[1], shard))
             else:
-                operands = self._operands_for(node, item, shard)
-                pending += [
-                    (operand, None, spec)
-                    for operand, spec in operands.items()
-                    if found.get(operand) != spec
-                ]
+                operands = self._operands_for(node, item, shard).items()
+                pending += [(at, None, spec) for at, spec in operands if found.get(at) != spec]
         return seeds
 
-    def _operands_for(self, node: Node, item: int | None, wanted: Shard) -> dict[Node, Shard]:
-        """Operands to split for the result of ``node`` (or one ``item`` of its results) to be split
-        as ``wanted``."""
-        key = node, item, wanted
-        if key not in self._known:
-            operands = [operand for operand in node.all_input_nodes if shape_of(operand)]
-            choices = [
-                (REPLICATED, *_candidates(node, item, operand, wanted)) for operand in operands
-            ]
-            for combination in islice(product(*choices), _MOST_COMBINATIONS):
-                specs = dict(zip(operands, combination, strict=True))
-                if _result_on(self.facts, node, item, specs) == wanted:
-                    self._known[key] = {
-                        operand: spec for operand, spec in specs.items() if isinstance(spec, Shard)
-                    }
-                    break
-            else:
-                raise Obstacle(
-                    f"would need the result of {operator_name(node)} to be split, which it cannot "
-                    "be"
-                )
-        return self._known[key]
+    def _operands_for(self, node: Node, item: int | None, required: Shard) -> dict[Node, Shard]:
+        """Operands to split for a result (or an ``item`` of it) to be split as ``required``."""
+        key = node, item, required
+        if key in self._known:
+            return self._known[key]
+        operands = [operand for operand in node.all_input_nodes if shape_of(operand)]
+        choices = [(REPLICATED, *_candidates(node, item, each, required)) for each in operands]
+        for combination in islice(product(*choices), _MOST_COMBINATIONS):
+            specs = dict(zip(operands, combination, strict=True))
+            if _result_on(self.facts, node, item, specs) == required:
+                found = {each: spec for each, spec in specs.items() if isinstance(spec, Shard)}
+                self._known[key] = found
+                return found
+        name = operator_name(node)
+        raise Obstacle(f"would need the result of {name} to be split, which it cannot be")
 
 
 def _result_on(
     facts: StepFacts, node: Node, item: int | None, specs: Mapping[Node, Spec]
 ) -> Spec | None:
-    """Split of a result on operands split as ``specs`` say, None where the operator cannot work on
-    them."""
-    context = Context(
-        lambda operand: specs.get(operand, REPLICATED), False, REPLICATED, facts.weights
-    )
+    """Split of a result on operands split as ``specs`` say, None where this cannot be."""
+    context = Context(lambda each: specs.get(each, REPLICATED), False, REPLICATED, facts.weights)
     try:
         result = result_of(node, context)
     except (Demand, Obstacle):
@@ -106,42 +89,35 @@ def _result_on(
     return result[item or 0] if isinstance(result, tuple) else result
 
 
-def _candidates(node: Node, item: int | None, operand: Node, wanted: Shard) -> list[Shard]:
-    """Splits that an operand may have where the result has the ``wanted`` one."""
+def _candidates(node: Node, item: int | None, operand: Node, required: Shard) -> list[Shard]:
+    """Splits that an operand may have where the result has the ``required`` one."""
     shape, name = shape_of(operand), operator_name(node)
     found: list[Shard] = []
     if name in {"view", "_unsafe_view", "reshape", "_reshape_alias"}:
-        back = reshaped(wanted, shape_of(node), shape)
+        back = reshaped(required, shape_of(node), shape)
         return [back] if back else []
-    if name in {"split", "split_with_sizes"} and argument(node, "dim") % len(shape) == wanted.dim:
-        sizes = piece_sizes(node)
-        found.append(
-            Shard(wanted.dim, (*sizes[: item or 0], *wanted.parts, *sizes[(item or 0) + 1 :]))
-        )
-    elif name == "slice" and argument(node, "dim") % len(shape) == wanted.dim:
-        start, end = slice_range(node, shape[wanted.dim])
-        rest = shape[wanted.dim] - end
-        found.append(
-            Shard(
-                wanted.dim,
-                (*((start,) if start else ()), *wanted.parts, *((rest,) if rest else ())),
-            )
-        )
-    elif name == "cat" and (node.args[1] if len(node.args) > 1 else 0) % len(shape) == wanted.dim:
+    if name in {"split", "split_with_sizes"} and argument(node, "dim") % len(shape) == required.dim:
+        sizes, place = piece_sizes(node), item or 0
+        parts = (*sizes[:place], *required.parts, *sizes[place + 1 :])
+        found.append(Shard(required.dim, parts))
+    elif name == "slice" and argument(node, "dim") % len(shape) == required.dim:
+        start, end = slice_range(node, shape[required.dim])
+        parts = (start, *required.parts, shape[required.dim] - end)
+        found.append(Shard(required.dim, tuple(part for part in parts if part)))
+    elif name == "cat" and (node.args[1] if len(node.args) > 1 else 0) % len(shape) == required.dim:
         position = 0
         for piece in node.args[0]:
-            end = position + shape_of(piece)[wanted.dim]
+            end = position + shape_of(piece)[required.dim]
             if piece is operand:
-                found.append(
-                    Shard(wanted.dim, between(cut(wanted.parts, (position, end)), position, end))
-                )
+                parts = between(cut(required.parts, (position, end)), position, end)
+                found.append(Shard(required.dim, parts))
             position = end
-    total = sum(wanted.parts)
+    total = sum(required.parts)
     for dim, size in enumerate(shape):
         if size == total:
-            found.append(Shard(dim, wanted.parts))
-        elif name == "attention" and all(part * size % total == 0 for part in wanted.parts):
-            found.append(Shard(dim, tuple(part * size // total for part in wanted.parts)))
+            found.append(Shard(dim, required.parts))
+        elif name == "attention" and all(part * size % total == 0 for part in required.parts):
+            found.append(Shard(dim, tuple(part * size // total for part in required.parts)))
         elif size > 1:
             found.append(Shard(dim, (size,)))
     return list(dict.fromkeys(found))

@@ -23,16 +23,20 @@ from GraphExtractor.values import argument, operator_name
 Seen = Callable[[Node], Spec]  # how an operator sees an operand: split, or whole
 
 
-def _operand(node: Node, seen: Seen) -> tuple[Shard | None, tuple[int, ...]]:
-    """Split and shape of the only operand that a layout operator reads."""
-    spec = seen(node.args[0])
-    return (spec if isinstance(spec, Shard) else None), shape_of(node.args[0])
+Split = Callable[[Node, Shard, tuple[int, ...]], Result]  # of a node, its operand's split and shape
 
 
-def _reshape(node: Node, seen: Seen) -> Result:
-    shard, shape = _operand(node, seen)
-    if shard is None:
-        return REPLICATED
+def _of_operand(rule: Split) -> Callable[[Node, Seen], Result]:
+    """A rule of an operator with one operand, whose result is whole where the operand is."""
+
+    def split(node: Node, seen: Seen) -> Result:
+        shard = seen(node.args[0])
+        return rule(node, shard, shape_of(node.args[0])) if isinstance(shard, Shard) else REPLICATED
+
+    return split
+
+
+def _reshape(node: Node, shard: Shard, shape: tuple[int, ...]) -> Result:
     after = reshaped(shard, shape, shape_of(node))
     if after is None:
         raise Obstacle(
@@ -53,46 +57,31 @@ def _permutation(node: Node) -> list[int]:
     return order
 
 
-def _permute(node: Node, seen: Seen) -> Result:
-    shard, _ = _operand(node, seen)
-    return REPLICATED if shard is None else shard.at(_permutation(node).index(shard.dim))
+def _permute(node: Node, shard: Shard, shape: tuple[int, ...]) -> Result:
+    return shard.at(_permutation(node).index(shard.dim))
 
 
-def _unsqueeze(node: Node, seen: Seen) -> Result:
-    shard, shape = _operand(node, seen)
-    if shard is None:
-        return REPLICATED
+def _unsqueeze(node: Node, shard: Shard, shape: tuple[int, ...]) -> Result:
     return shard.at(shard.dim + (node.args[1] % (len(shape) + 1) <= shard.dim))
 
 
-def _squeeze(node: Node, seen: Seen) -> Result:
-    shard, shape = _operand(node, seen)
-    if shard is None:
-        return REPLICATED
+def _squeeze(node: Node, shard: Shard, shape: tuple[int, ...]) -> Result:
     if len(node.args) == 1:
         raise Obstacle("squeezes every dimension of size one, which a part may have more of")
-    dims = {
-        dim % len(shape)
-        for dim in ([node.args[1]] if isinstance(node.args[1], int) else node.args[1])
-    }
+    given = [node.args[1]] if isinstance(node.args[1], int) else node.args[1]
+    dims = {dim % len(shape) for dim in given}
     return shard.at(shard.dim - sum(dim in dims and shape[dim] == 1 for dim in range(shard.dim)))
 
 
-def _widen(node: Node, seen: Seen) -> Result:
+def _widen(node: Node, shard: Shard, shape: tuple[int, ...]) -> Result:
     """Expand and repeat: new dimensions in front, the split one as it was."""
-    shard, shape = _operand(node, seen)
-    if shard is None:
-        return REPLICATED
     dim = shard.dim + len(shape_of(node)) - len(shape)
     if shape_of(node)[dim] != shape[shard.dim]:
         raise Obstacle("repeats the split dimension")
     return shard.at(dim)
 
 
-def _select(node: Node, seen: Seen) -> Result:
-    shard, shape = _operand(node, seen)
-    if shard is None:
-        return REPLICATED
+def _select(node: Node, shard: Shard, shape: tuple[int, ...]) -> Result:
     dim = (node.args[1] if len(node.args) > 1 else 0) % len(shape)
     if dim == shard.dim:
         raise Obstacle("picks single positions of the split dimension", pieces=shape[dim])
@@ -112,17 +101,16 @@ def _cut_operand(node: Node, shard: Shard, positions: Sequence[int]) -> None:
 
 
 def slice_range(node: Node, size: int) -> tuple[int, int]:
-    """Positions from and to which a slice (or its gradient) goes, in a dimension of ``size``."""
+    """Positions from and to which a slice (or its gradient) goes, of a dimension of ``size``."""
     start, end = argument(node, "start") or 0, argument(node, "end")
     start = max(start + size, 0) if start < 0 else min(start, size)
     end = size if end is None else max(end + size, 0) if end < 0 else min(end, size)
     return start, max(start, end)
 
 
-def _slice(node: Node, seen: Seen) -> Result:
-    shard, shape = _operand(node, seen)
-    if shard is None or argument(node, "dim") % len(shape) != shard.dim:
-        return REPLICATED if shard is None else shard
+def _slice(node: Node, shard: Shard, shape: tuple[int, ...]) -> Result:
+    if argument(node, "dim") % len(shape) != shard.dim:
+        return shard
     start, end = slice_range(node, shape[shard.dim])
     if argument(node, "step") != 1:
         raise Obstacle("steps over positions of the split dimension")
@@ -140,9 +128,9 @@ def piece_sizes(node: Node) -> list[int]:
 
 
 def _split(node: Node, seen: Seen) -> Result:
-    shard, shape = _operand(node, seen)
+    shard, shape = seen(node.args[0]), shape_of(node.args[0])
     sizes = piece_sizes(node)
-    if shard is None:
+    if not isinstance(shard, Shard):
         return (REPLICATED,) * len(sizes)
     if argument(node, "dim") % len(shape) != shard.dim:
         return (shard,) * len(sizes)
@@ -163,86 +151,72 @@ def _join(node: Node, seen: Seen) -> Result:
     dim = (node.args[1] if len(node.args) > 1 else 0) % (rank + stacked)
     joined: list[int] = []
     for operand in operands:
-        wanted = splits[0]
+        required, current = splits[0], seen(operand)
         if not stacked and dim == along:
-            current = seen(operand)
-            own = (
-                current.parts
-                if isinstance(current, Shard) and current.dim == along
-                else (shape_of(operand)[along],)
-            )
-            wanted = Shard(along, own)
-            joined += own
-        if seen(operand) != wanted:
-            raise Demand(operand, wanted)
+            required = Shard(along, (shape_of(operand)[along],))
+            if isinstance(current, Shard) and current.dim == along:
+                required = current
+            joined += required.parts
+        if current != required:
+            raise Demand(operand, required)
     if stacked:
         return splits[0].at(along + (dim <= along))
     return Shard(along, tuple(joined)) if dim == along else splits[0]
 
 
-def _pad(node: Node, seen: Seen) -> Result:
-    shard, shape = _operand(node, seen)
-    if shard is None:
-        return REPLICATED
+def _pad(node: Node, shard: Shard, shape: tuple[int, ...]) -> Result:
     if shape_of(node)[shard.dim] != shape[shard.dim]:
         raise Obstacle("pads the split dimension")
     return shard
 
 
-def _along_dims(node: Node, seen: Seen) -> Result:
+def _along_dims(node: Node, shard: Shard, shape: tuple[int, ...]) -> Result:
     """Flip and roll: positions change along some dimensions."""
-    shard, shape = _operand(node, seen)
-    if shard is None:
-        return REPLICATED
     dims = argument(node, "dims") or range(len(shape))
     if shard.dim in {dim % len(shape) for dim in ([dims] if isinstance(dims, int) else dims)}:
         raise Obstacle("moves positions of the split dimension")
     return shard
 
 
-def _empty(node: Node, seen: Seen) -> Result:
+def _empty(node: Node, shard: Shard, shape: tuple[int, ...]) -> Result:
     """Memory like an operand's is split like it; what else is made beside an operand is whole."""
-    shard, shape = _operand(node, seen)
-    return REPLICATED if shard is None or shape_of(node) != shape else shard
+    return REPLICATED if shape_of(node) != shape else shard
 
 
-def _select_backward(node: Node, seen: Seen) -> Result:
-    shard, _ = _operand(node, seen)
-    if shard is None:
-        return REPLICATED
+def _select_backward(node: Node, shard: Shard, shape: tuple[int, ...]) -> Result:
     return shard.at(shard.dim + (argument(node, "dim") % len(shape_of(node)) <= shard.dim))
 
 
 def slice_backward(node: Node, seen: Seen, sliced: Result) -> Result:
-    """The gradient of a slice; along the split dimension it is split as ``sliced``, the tensor that
-    the slice was taken from."""
-    shard, _ = _operand(node, seen)
-    shape = shape_of(node)
-    if shard is None or argument(node, "dim") % len(shape) != shard.dim:
-        return REPLICATED if shard is None else shard
+    """The gradient of a slice; along the split dimension it is split as the tensor ``sliced``."""
+    shard, shape = seen(node.args[0]), shape_of(node)
+    if not isinstance(shard, Shard) or argument(node, "dim") % len(shape) != shard.dim:
+        return shard if isinstance(shard, Shard) else REPLICATED
     start, end = slice_range(node, shape[shard.dim])
-    if (
-        not isinstance(sliced, Shard)
-        or between(cut(sliced.parts, (start, end)), start, end) != shard.parts
-    ):
+    parts = cut(sliced.parts, (start, end)) if isinstance(sliced, Shard) else ()
+    if between(parts, start, end) != shard.parts:
         raise Obstacle("puts a split gradient into a tensor that is not split alike")
     return sliced
 
 
 LAYOUT_RULES = MappingProxyType(
-    dict.fromkeys(("view", "_unsafe_view", "reshape", "_reshape_alias"), _reshape)
-    | dict.fromkeys(("t", "transpose", "permute"), _permute)
-    | dict.fromkeys(("expand", "repeat"), _widen)
-    | dict.fromkeys(("select", "unbind"), _select)
+    {
+        name: _of_operand(rule)
+        for names, rule in {
+            "view _unsafe_view reshape _reshape_alias": _reshape,
+            "t transpose permute": _permute,
+            "expand repeat": _widen,
+            "select unbind": _select,
+            "flip roll": _along_dims,
+            "new_empty new_empty_strided": _empty,
+            "unsqueeze": _unsqueeze,
+            "squeeze": _squeeze,
+            "slice": _slice,
+            "constant_pad_nd": _pad,
+            "select_backward": _select_backward,
+        }.items()
+        for name in names.split()
+    }
     | dict.fromkeys(("split", "split_with_sizes"), _split)
     | dict.fromkeys(("cat", "stack"), _join)
-    | dict.fromkeys(("flip", "roll"), _along_dims)
-    | dict.fromkeys(("new_empty", "new_empty_strided"), _empty)
-    | {
-        "unsqueeze": _unsqueeze,
-        "squeeze": _squeeze,
-        "slice": _slice,
-        "constant_pad_nd": _pad,
-        "select_backward": _select_backward,
-    }
 )

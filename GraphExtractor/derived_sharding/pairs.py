@@ -1,5 +1,4 @@
-"""The search for linear pairs: a weight split by columns whose result reaches, on parts all the
-way, one split by rows."""
+"""The search for linear pairs: a weight split by columns whose result reaches one split by rows."""
 
 import heapq
 import math
@@ -23,8 +22,7 @@ _MOST_PARTS, _MOST_REPACKED = 8, 24
 
 @dataclass(frozen=True)
 class Pair:
-    """Weights that are split together, beginning with that of ``module``; every possible width
-    divides ``granularity``."""
+    """Weights split together, first that of ``module``; widths divide ``granularity``."""
 
     module: str
     granularity: int
@@ -42,8 +40,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Pairs:
-    """All pairs of a step, the splits of all values that follow from them, and the weights that
-    stay whole."""
+    """All pairs of a step, the splits that follow from them, and the weights that stay whole."""
 
     propagation: Propagation
     pairs: tuple[Pair, ...]
@@ -70,13 +67,10 @@ def find_pairs(facts: StepFacts) -> Pairs:
         try:
             trial.run(first)
         except _Blocked as blocked:
-            name, elements = (
-                facts.step.parameters[first.parameter],
-                math.prod(shape_of(first.parameter)),
-            )
-            refusals.setdefault(
-                first.parameter, Refusal(name, elements, blocked.node, blocked.reason)
-            )
+            parameter = first.parameter
+            name, elements = facts.step.parameters[parameter], math.prod(shape_of(parameter))
+            refusal = Refusal(name, elements, blocked.node, blocked.reason)
+            refusals.setdefault(parameter, refusal)
             return None
         return trial
 
@@ -88,9 +82,8 @@ def find_pairs(facts: StepFacts) -> Pairs:
     for first, early in sorted(found, key=lambda each: each[1].cost):
         if settled.seed(first.parameter):
             continue
-        trial = (
-            attempt(first) if any(settled.seed(seed) for seed in early.propagation.seeds) else early
-        )
+        taken = any(settled.seed(seed) for seed in early.propagation.seeds)
+        trial = attempt(first) if taken else early
         if trial:
             settled.seeds |= trial.propagation.seeds
             settled.results |= trial.propagation.results
@@ -106,8 +99,7 @@ class _Blocked(Exception):  # noqa: N818 - an answer, not an error
 
 
 class _Trial:
-    """Splits one weight and sees how far that gets, splitting what else must be split on the
-    way."""
+    """Splits one weight and sees how far that gets, splitting what else must be on the way."""
 
     def __init__(self, inverse: InverseRules, settled: Propagation) -> None:
         self.facts = inverse.facts
@@ -118,9 +110,7 @@ class _Trial:
         self.cost = 0.0  # elements summed in the forward pass per element of the parameters split
         self._waiting: list[int] = []  # positions of the nodes to look at (again), as a heap
         self._pushed: set[int] = set()
-        self._outer: set[int] = (
-            set()
-        )  # sizes of the dimensions that reshapes made the outer ones of split dimensions
+        self._outer: set[int] = set()  # sizes of outer dimensions that reshapes made of split ones
         self._nodes = list(self.facts.order)
 
     def run(self, first: Product) -> None:
@@ -137,37 +127,34 @@ class _Trial:
             raise
 
     def _columns(self, first: Product, pieces: int) -> dict[Node, Shard]:
-        """Splits that split the columns of a weight, taken as ``pieces`` packed behind each
-        other."""
+        """Splits of the columns of a weight, taken as ``pieces`` packed behind each other."""
         size = shape_of(first.weight)[first.columns] // pieces
         return self._seeds_for(first.weight, first.weight, Shard(first.columns, (size,) * pieces))
 
     def _repacked(self, first: Product, pieces: int) -> list[dict[Node, Shard]]:
-        """The columns, or one part of what the trial came to split, taken as several packed behind
-        each other.
+        """The columns, or a part of what the trial came to split, as several packed ones.
 
         As many as the obstacle says, or as a reshape made of a split dimension.
         """
         columns = shape_of(first.weight)[first.columns]
         found: list[dict[Node, Shard]] = []
         for count in dict.fromkeys((pieces, *sorted(self._outer))):
-            if count > 1 and columns % count == 0:
+            if count == 1:
+                continue
+            if columns % count == 0:
                 with suppress(_Blocked):
                     found.append(self._columns(first, count))
             for seed, shard in self.propagation.seeds.items():
                 for index, part in enumerate(shard.parts[:_MOST_PARTS]):
-                    if count > 1 and part % count == 0:
-                        packed = (
-                            *shard.parts[:index],
-                            *(part // count,) * count,
-                            *shard.parts[index + 1 :],
-                        )
+                    if part % count == 0:
+                        behind = shard.parts[index + 1 :]
+                        packed = (*shard.parts[:index], *(part // count,) * count, *behind)
                         found.append({seed: Shard(shard.dim, packed)})
         return found[:_MOST_REPACKED]
 
-    def _seeds_for(self, reader: Node, value: Node, wanted: Shard) -> dict[Node, Shard]:
+    def _seeds_for(self, reader: Node, value: Node, required: Shard) -> dict[Node, Shard]:
         try:
-            return self.inverse.seeds_for(value, wanted)
+            return self.inverse.seeds_for(value, required)
         except Obstacle as obstacle:
             raise _Blocked(reader, obstacle.reason, obstacle.pieces) from obstacle
 
@@ -191,36 +178,28 @@ class _Trial:
                 self._follow(node, demand)
                 continue
             if isinstance(result, Shard) and node.target in _RESHAPES:
-                before = state.seen(node, node.args[0])
-                if (
-                    isinstance(before, Shard)
-                    and len(before.parts) == 1
-                    and sum(result.parts) < before.parts[0]
-                ):
-                    self._outer.add(sum(result.parts))
+                before, outer = state.seen(node, node.args[0]), sum(result.parts)
+                if isinstance(before, Shard) and len(before.parts) == 1 and outer < before.parts[0]:
+                    self._outer.add(outer)
             self._set(node, result)
         raise _Blocked(self._nodes[0], "the splits of its operands do not settle")
 
     def _follow(self, node: Node, demand: Demand) -> None:
-        """Split what must be split for ``node`` to run on parts, or split it more finely, and look
-        at the node again."""
+        """Split what must be split (more finely) for ``node`` to run on parts; look at it again."""
         state, names = self.propagation, self.facts.step.parameters
-        wanted = self._seeds_for(node, demand.operand, demand.shard)
-        changed = {seed: shard for seed, shard in wanted.items() if state.seed(seed) != shard}
+        required = self._seeds_for(node, demand.operand, demand.shard)
+        changed = {seed: shard for seed, shard in required.items() if state.seed(seed) != shard}
         if not changed:
             raise _Blocked(node, "needs operands split alike, which they are not") from demand
         for seed, shard in changed.items():
             name = names.get(seed, str(seed))
+            coarser = seed in state.seeds and len(shard.parts) <= len(state.seeds[seed].parts)
             if seed in self.facts.vocabulary:
-                raise _Blocked(
-                    node, f"would split {name}; embedding and head stay whole"
-                ) from demand
-            if self.settled.seed(seed) or (
-                seed in state.seeds and len(shard.parts) <= len(state.seeds[seed].parts)
-            ):
-                raise _Blocked(
-                    node, f"would split {name} in another way than its other uses"
-                ) from demand
+                reason = f"would split {name}; embedding and head stay whole"
+                raise _Blocked(node, reason) from demand
+            if self.settled.seed(seed) or coarser:
+                reason = f"would split {name} in another way than its other uses"
+                raise _Blocked(node, reason) from demand
         self._add(changed)
         self._push(node)
 
@@ -243,13 +222,10 @@ class _Trial:
             heapq.heappush(self._waiting, position)
 
     def _check(self, weight: Node) -> None:
-        """A proven pair has a product summed in the forward pass, gradients split as their
-        parameters, and parts."""
-        state = self.propagation
+        """A pair has a product summed in the forward pass, gradients like parameters, and parts."""
+        state, known = self.propagation, self.facts.products
         products = [
-            node
-            for node in state.results
-            if node in self.facts.products and state.results[node] is PARTIAL
+            node for node, each in state.results.items() if node in known and each is PARTIAL
         ]
         products += [
             node
@@ -258,25 +234,18 @@ class _Trial:
         ]
         if not products:
             raise _Blocked(weight, "no later product with a weight takes in its columns")
-        split = sum(
-            math.prod(shape_of(seed)) for seed in state.seeds if seed in self.facts.step.parameters
-        )
+        named = self.facts.step.parameters
+        split = sum(math.prod(shape_of(seed)) for seed in state.seeds if seed in named)
         self.cost = sum(math.prod(shape_of(node)) for node in products) / split
         for result, parameters in self.facts.gradients.items():
             for parameter in parameters:
                 gradient, seed = state.result(result), state.seed(parameter)
                 if gradient != seed and (seed or isinstance(gradient, Shard)):
-                    raise _Blocked(
-                        result,
-                        f"gives {self.facts.step.parameters[parameter]} a gradient that is split "
-                        "otherwise",
-                    )
+                    reason = f"gives {named[parameter]} a gradient that is split otherwise"
+                    raise _Blocked(result, reason)
         found = dict(splits(state))
         self.granularity = math.gcd(*(shard.granularity for shard in found.values()))
         if self.granularity == 1:
             node, shard = min(found.items(), key=lambda each: each[1].granularity)
-            raise _Blocked(
-                node,
-                f"has parts of sizes {', '.join(map(str, shard.parts[:4]))} that cannot be split "
-                "alike",
-            )
+            sizes = ", ".join(map(str, shard.parts[:4]))
+            raise _Blocked(node, f"has parts of sizes {sizes} that cannot be split alike")

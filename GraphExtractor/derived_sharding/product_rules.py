@@ -24,8 +24,7 @@ class Context:
     """What a rule knows besides the operator.
 
     ``seen`` is how the operator sees an operand; ``sliced`` the split of the tensor whose slice it
-    differentiates, if it does; ``weights`` are the nodes that are nothing but a parameter looked
-    at, cast or copied.
+    differentiates, if it does; ``weights`` are nothing but parameters looked at, cast or copied.
     """
 
     seen: Seen
@@ -47,8 +46,7 @@ def require(context: Context, operand: Node, shard: Shard) -> None:
 
 
 def _contracted(node: Node, left: Node, right: Node, context: Context) -> Spec:
-    """Sum over the devices, in the forward pass only of products with a weight: Megatron's
-    pairs."""
+    """Sum over devices, in the forward pass only of products with a weight: Megatron's pairs."""
     if not context.backward and not {left, right} & context.weights:
         raise Obstacle("multiplies two activations over the split dimension")
     return PARTIAL
@@ -80,8 +78,7 @@ def plain_product(node: Node, context: Context) -> Result:
 
 
 def grouped_product(node: Node, context: Context) -> Result:
-    """Rows (row, k) by the (k, n) of their group, or in backward the sums over each group's rows of
-    (k, row) by (row, n)."""
+    """Rows (row, k) by their group's (k, n), or in backward (k, row) by (row, n) of each group."""
     left, right = node.args[:2]
     a, b = context.seen(left), context.seen(right)
     ranks = len(shape_of(left)), len(shape_of(right))
@@ -103,8 +100,7 @@ def grouped_product(node: Node, context: Context) -> Result:
 
 
 def biased_product(node: Node, context: Context) -> Result:
-    """Addmm and baddbmm; the product of an addmm may be summed before the bias is added
-    (``splits_product_from_bias``)."""
+    """Addmm and baddbmm; of an addmm the product may be summed before the bias is added."""
     bias, left, right = node.args[:3]
     result = _product(node, left, right, context)
     if isinstance(result, Shard):
@@ -112,19 +108,17 @@ def biased_product(node: Node, context: Context) -> Result:
         if dim >= 0 and shape_of(bias)[dim] != 1:
             require(context, bias, result.at(dim))
             return result
-    if result is PARTIAL and (
-        context.backward or node.target is not torch.ops.aten.addmm.default or node.kwargs
-    ):
+    late_bias = node.target is torch.ops.aten.addmm.default and not node.kwargs
+    if result is PARTIAL and (context.backward or not late_bias):
         raise Obstacle("adds to a product over the split dimension")
     whole(context, bias)
     return REPLICATED if result is PARTIAL else result
 
 
 def _heads(context: Context, q: Node, k: Node, v: Node) -> tuple[Shard, Spec]:
-    """Split of the query heads and of the key and value heads: groups stay together; a single head
-    serves all devices."""
-    counts = shape_of(q)[1], shape_of(k)[1]
-    for operand, own, other in ((q, *counts), (k, counts[1], counts[0]), (v, counts[1], counts[0])):
+    """Split of the heads of queries and of keys and values; a single head serves all devices."""
+    queries, keys = shape_of(q)[1], shape_of(k)[1]
+    for operand, own, other in ((q, queries, keys), (k, keys, queries), (v, keys, queries)):
         spec = context.seen(operand)
         if not isinstance(spec, Shard):
             continue
@@ -132,46 +126,37 @@ def _heads(context: Context, q: Node, k: Node, v: Node) -> tuple[Shard, Spec]:
             raise Obstacle("is split along something else than attention heads")
         if any(part * other % own for part in spec.parts):
             raise Obstacle("has heads that do not fall into groups")
-        scaled = {
-            count: Shard(1, tuple(part * count // own for part in spec.parts)) for count in counts
-        }
-        require(context, q, scaled[counts[0]])
-        if counts[1] == 1 < counts[0]:
-            return scaled[counts[0]], REPLICATED
-        require(context, k, scaled[counts[1]])
-        require(context, v, scaled[counts[1]])
-        return scaled[counts[0]], scaled[counts[1]]
+        heads, shared = (
+            Shard(1, tuple(part * count // own for part in spec.parts)) for count in (queries, keys)
+        )
+        require(context, q, heads)
+        if keys == 1 < queries:
+            return heads, REPLICATED
+        require(context, k, shared)
+        require(context, v, shared)
+        return heads, shared
     raise Obstacle("is split along something else than attention heads")
 
 
-def _bias_of_heads(context: Context, bias: Node | None, heads: Shard) -> Spec:
-    """Split of a bias that is added to the scores, whole where all heads share it."""
-    dim = len(shape_of(bias)) - 3 if bias is not None else -1
-    if bias is None or dim < 0 or shape_of(bias)[dim] == 1:
+def _of_heads(context: Context, given: Node | None, dim: int, heads: Shard) -> Spec:
+    """Split of biases or sinks, which heads have along ``dim``; whole where they share them."""
+    dim = len(shape_of(given)) + dim if given is not None and dim < 0 else dim
+    if given is None or dim < 0 or (len(shape_of(given)) > 1 and shape_of(given)[dim] == 1):
         return REPLICATED
-    require(context, bias, heads.at(dim))
+    require(context, given, heads.at(dim))
     return heads.at(dim)
-
-
-def _sinks_of_heads(context: Context, sinks: Node | None, heads: Shard) -> Spec:
-    """Split of what every head has one of."""
-    if sinks is None:
-        return REPLICATED
-    require(context, sinks, heads.at(0))
-    return heads.at(0)
 
 
 def attention(node: Node, context: Context) -> Result:
     """Fused attention on (batch, head, sequence, width): heads are independent of each other."""
     heads, _ = _heads(context, *node.args[:3])
-    _bias_of_heads(context, argument(node, "bias"), heads)
-    _sinks_of_heads(context, argument(node, "sinks"), heads)
+    _of_heads(context, argument(node, "bias"), -3, heads)
+    _of_heads(context, argument(node, "sinks"), 0, heads)
     return heads.at(2), heads
 
 
 def attention_backward(node: Node, context: Context) -> Result:
-    """Gradients of queries, keys, values, bias and sinks; those of what all devices share are
-    partial."""
+    """Gradients of queries, keys, values, bias and sinks; of what devices share partial ones."""
     gradient, q, k, v, out, statistic = node.args[:6]
     gradient_heads = context.seen(gradient)
     if isinstance(gradient_heads, Shard) and gradient_heads.dim == 2:
@@ -179,8 +164,8 @@ def attention_backward(node: Node, context: Context) -> Result:
     heads, shared = _heads(context, q, k, v)
     for operand, dim in ((gradient, 2), (out, 2), (statistic, 1)):
         require(context, operand, heads.at(dim))
-    bias = argument(node, "bias")
-    split_bias = _bias_of_heads(context, bias, heads)
+    bias, sinks = argument(node, "bias"), argument(node, "sinks")
+    of_bias = _of_heads(context, bias, -3, heads)
+    of_bias = of_bias if bias is None or isinstance(of_bias, Shard) else PARTIAL
     keys = PARTIAL if shared is REPLICATED else shared
-    of_bias = split_bias if bias is None or isinstance(split_bias, Shard) else PARTIAL
-    return heads, keys, keys, of_bias, _sinks_of_heads(context, argument(node, "sinks"), heads)
+    return heads, keys, keys, of_bias, _of_heads(context, sinks, 0, heads)

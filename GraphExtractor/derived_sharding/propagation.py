@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator as python_operator
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch.fx import Node
@@ -26,8 +27,7 @@ from GraphExtractor.values import is_view, operator_name
 
 
 class Propagation:
-    """Splits of values, made from ``seeds`` (parameters and expanded values with a split of their
-    own) node by node.
+    """Splits of values, made node by node from ``seeds``: parameters and expanded values.
 
     ``base`` holds what is settled; ``slices`` are whole operands of which an operator reads the
     device's own part, which is free; ``summed`` are partial values that are summed where they are
@@ -65,22 +65,17 @@ class Propagation:
         return self.seeds.get(node) or (self.base.seed(node) if self.base else None)
 
     def seen(self, reader: Node, operand: Node) -> Spec:
-        """Split of an operand as ``reader`` gets it: own parts of whole values taken, partial
-        values summed."""
+        """Split of an operand as ``reader`` gets it: own parts taken, partial values summed."""
         if (reader, operand) in self.slices:
             return self.slices[reader, operand]
         result = self.result(operand)
         return result if isinstance(result, Shard) else REPLICATED
 
     def owed(self, reader: Node, operand: Node) -> Spec:
-        """Split of an operand where ``reader`` may work on sums still to be taken; no sum is left
-        to another layer."""
+        """Split of an operand; of its own layer ``reader`` may read sums not yet taken."""
         spec = self.spec(operand)
-        return (
-            spec
-            if isinstance(spec, Shard) or self.facts.layer(operand) == self.facts.layer(reader)
-            else REPLICATED
-        )
+        owed = self.facts.layer(operand) == self.facts.layer(reader)
+        return spec if isinstance(spec, Shard) or owed else REPLICATED
 
     def waiting(self, node: Node) -> Spec | None:
         """Result of a node that works on sums still to be taken, None of others."""
@@ -89,9 +84,8 @@ class Propagation:
     def evaluate(self, node: Node) -> Result:
         """Split of a node's results; own parts of whole operands are taken where that is allowed.
 
-        Raises:
-            Demand: an operand would have to be split.
-            Obstacle: the operator cannot run on the parts it is given.
+        Raises: Demand: an operand would have to be split. Obstacle: the operator cannot run on the
+            parts it is given.
         """
         if (seed := self.seed(node)) is not None:
             return seed
@@ -109,9 +103,9 @@ class Propagation:
                 result = result_of(node, self._context(node))
                 break
             except Demand as demand:
-                if self.seen(node, demand.operand) is not REPLICATED or not self._may_slice(
-                    node, demand.operand
-                ):
+                # own parts of whole values are free where no gradient flows back
+                free = self.facts.is_backward(node) or demand.operand not in self.facts.learned
+                if not free or self.seen(node, demand.operand) is not REPLICATED:
                     raise
                 self.slices[node, demand.operand] = demand.shard
         self._check_in_place(node)
@@ -119,56 +113,40 @@ class Propagation:
 
     def _context(self, node: Node) -> Context:
         forward = self.facts.step.origins[node].forward
-        return Context(
-            lambda operand: self.seen(node, operand),
-            self.facts.is_backward(node),
-            self.result(forward.args[0])
-            if forward is not None and forward.args and _is_slice(forward)
-            else REPLICATED,
-            self.facts.weights,
-        )
-
-    def _may_slice(self, node: Node, operand: Node) -> bool:
-        """Own parts of whole values are free where no gradient flows back: in the backward pass,
-        and of constants."""
-        return self.facts.is_backward(node) or operand not in self.facts.learned
+        sliced: Result = REPLICATED
+        if forward is not None and forward.target is torch.ops.aten.slice.Tensor:
+            sliced = self.result(forward.args[0])
+        backward = self.facts.is_backward(node)
+        return Context(partial(self.seen, node), backward, sliced, self.facts.weights)
 
     def _check_in_place(self, node: Node) -> None:
-        """What is changed in place must be the value that others read, not a part cut out or a sum
-        taken for this reader."""
+        """What is changed in place must be what others read, not a part cut out or a sum taken."""
         if not node.target._schema.is_mutable:
             return
         reader, changed, own = node, node.args[0], True
         while True:
             own = own and self.seen(reader, changed) == self.result(changed)
-            if not own and any(
-                self.facts.order[user] > self.facts.order[node] for user in changed.users
-            ):
+            later = (
+                user for user in changed.users if self.facts.order[user] > self.facts.order[node]
+            )
+            if not own and any(later):
                 raise Obstacle("changes a value in place that is read again")
             if changed.op != "call_function" or not is_view(changed):
                 return
             reader, changed = changed, changed.all_input_nodes[0]
 
     def complete(self) -> None:
-        """Propagate through the whole step.
-
-        Raises:
-            Demand, Obstacle: the seeds do not fit.
-        """
+        """Propagate through the whole step; raises Demand or Obstacle where seeds do not fit."""
         for node in self.facts.order:
             if node.op != "output":
                 self.results[node] = self.evaluate(node)
 
     def pending(self) -> frozenset[Node]:
-        """Values needed as sums that are still to be taken; a rearranged one where it was made, so
-        that all readers share it."""
+        """Values read as sums still to be taken; a rearranged one where it was made."""
         found: set[Node] = set()
         for node, result in self.results.items():
-            if (
-                result in (PARTIAL, MIXED)
-                and node not in self.summed
-                and not all(self._waits(user, node) for user in node.users)
-            ):
+            owed = result in (PARTIAL, MIXED) and node not in self.summed
+            if owed and not all(self._waits(user, node) for user in node.users):
                 found.add(self._made(node))
         return frozenset(found)
 
@@ -187,10 +165,6 @@ class Propagation:
         return node
 
 
-def _is_slice(node: Node) -> bool:
-    return node.op == "call_function" and node.target is torch.ops.aten.slice.Tensor
-
-
 def splits(propagation: Propagation) -> Iterator[tuple[Node, Shard]]:
     """All values that are split, with their splits."""
     for node, result in propagation.results.items():
@@ -200,8 +174,7 @@ def splits(propagation: Propagation) -> Iterator[tuple[Node, Shard]]:
 
 
 def is_broadcast(node: Node, shard: Shard) -> bool:
-    """Whether a node repeats its operand along the split dimension, so that a part is a shorter
-    repetition."""
+    """Whether a node repeats its operand along the split dimension: a part is a shorter one."""
     if node.op != "call_function" or node.target is not torch.ops.aten.expand.default:
         return False
     dim = shard.dim - len(shape_of(node)) + len(shape_of(node.args[0]))

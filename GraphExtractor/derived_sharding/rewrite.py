@@ -1,5 +1,4 @@
-"""One device's graph of a step whose values are split: local shapes, and an all-reduce behind every
-sum over the devices."""
+"""One device's graph of a step with split values: local shapes, all-reduces behind sums."""
 
 import operator as python_operator
 from dataclasses import replace
@@ -9,38 +8,26 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from GraphExtractor import custom_operators as _registers_operators  # noqa: F401 - torch.ops.phaze
+from GraphExtractor.custom_operators import OWN_PART
 from GraphExtractor.derived_sharding.layout_rules import piece_sizes, slice_range
 from GraphExtractor.derived_sharding.propagation import Propagation
-from GraphExtractor.derived_sharding.rules import splits_product_from_bias
+from GraphExtractor.derived_sharding.rules import names_in, splits_product_from_bias
 from GraphExtractor.derived_sharding.specs import MIXED, PARTIAL, Shard, Spec, local_shape, shape_of
 from GraphExtractor.torch_internals import pytree
 from GraphExtractor.tracing import NodeOrigin, TracedStep
 from GraphExtractor.values import argument, operator_name
 from phaze_common.errors import PhazeError
 
-# marks slices that start at another place on every device: ``rank`` times their length further
-OWN_PART = "own_part"
-
-_SHAPED = frozenset(  # their second argument is the shape of the result, or of what it is put into
-    [
-        "view",
-        "_unsafe_view",
-        "reshape",
-        "expand",
-        "slice_backward",
-        "select_backward",
-        "new_empty",
-        "new_empty_strided",
-    ]
+# their second argument is the shape of the result, or of what it is put into
+_SHAPED = names_in(
+    "view _unsafe_view reshape expand slice_backward select_backward new_empty new_empty_strided"
 )
 
 
 def local_step(step: TracedStep, splits: Propagation, tp: int) -> TracedStep:
     """The step of the first of ``tp`` devices, as a new graph.
 
-    Raises:
-        PhazeError: an operator does not give its part of the result on its parts of the operands.
+    Raises: PhazeError: an operator on parts of operands does not give its part of the result.
     """
     return _Rewriter(step, splits, tp).run()
 
@@ -50,43 +37,37 @@ class _Rewriter:
         self.step, self.splits, self.tp = step, splits, tp
         self.graph = Graph(step.graph.owning_module)
         self.copies: dict[Node, Node] = {}
-        self.mixed: dict[
-            Node, tuple[Node | None, Node | None]
-        ] = {}  # whole summand, and the one to be summed over the devices
-        self.links: dict[
-            Node, Node
-        ] = {}  # what backward nodes differentiate, where a node is not simply copied
+        # whole summand, and the one to be summed over the devices
+        self.mixed: dict[Node, tuple[Node | None, Node | None]] = {}
+        # what backward nodes differentiate, where a node is not simply copied
+        self.links: dict[Node, Node] = {}
         self.origins: dict[Node, NodeOrigin] = {}
         self.mode = next(iter(step.parameters)).meta["val"].fake_mode
 
     def run(self) -> TracedStep:
+        copies = self.copies
         for node in self.step.graph.nodes:
             if node.op == "output":
-                self.graph.output(
-                    pytree.tree_map(
-                        lambda each: self.copies[each] if isinstance(each, Node) else each,
-                        node.args[0],
-                    )
-                )
+                self.graph.output(pytree.tree_map_only(Node, copies.__getitem__, node.args[0]))
             else:
-                self.copies[node] = self._rewritten(node)
+                copies[node] = self._rewritten(node)
         return replace(
             self.step,
             graph=self.graph,
             origins=self.origins,
-            parameters={self.copies[node]: name for node, name in self.step.parameters.items()},
-            inputs={self.copies[node]: name for node, name in self.step.inputs.items()},
-            gradients={name: self.copies[node] for name, node in self.step.gradients.items()},
+            parameters={copies[node]: name for node, name in self.step.parameters.items()},
+            inputs={copies[node]: name for node, name in self.step.inputs.items()},
+            gradients={name: copies[node] for name, node in self.step.gradients.items()},
             division=replace(self.step.division, tp=self.tp, divided=self._divided()),
         )
 
     def _divided(self) -> frozenset[str]:
         """Names of the parameters of which a device has a part."""
-        sizes = {
-            name: [each.meta["val"].numel() for each in (node, self.copies[node])]
+        return frozenset(
+            name
             for node, name in self.step.parameters.items()
-        }
-        return frozenset(name for name, (whole, part) in sizes.items() if whole != part)
+            if node.meta["val"].numel() != self.copies[node].meta["val"].numel()
+        )
 
     def _rewritten(self, node: Node) -> Node:
         """Copy of a node, summed where the sum is due."""
@@ -94,17 +75,14 @@ class _Rewriter:
             copy = self.graph.node_copy(node, self.copies.__getitem__)
             shard = self.splits.seed(node)
             if shard is not None:
+                shape = local_shape(shape_of(node), shard, self.tp)
                 with self.mode:
-                    value = node.meta["val"]
-                    copy.meta["val"] = torch.empty(
-                        local_shape(shape_of(node), shard, self.tp), dtype=value.dtype
-                    )
+                    copy.meta["val"] = torch.empty(shape, dtype=node.meta["val"].dtype)
             return copy
         origin = self.step.origins[node]
         if origin.forward is not None:
-            origin = replace(
-                origin, forward=self.links.get(origin.forward) or self.copies[origin.forward]
-            )
+            forward = self.links.get(origin.forward) or self.copies[origin.forward]
+            origin = replace(origin, forward=forward)
         if splits_product_from_bias(node, partial(self.splits.seen, node)):
             return self._product_then_bias(node, origin)
         if self.splits.result(node) is MIXED:
@@ -115,20 +93,14 @@ class _Rewriter:
         else:
             copy = self._call(node.target, *self._local_arguments(node, origin), origin, node)
             self._check(node, copy)
-        return (
-            self._reduced(copy, origin)
-            if self.splits.result(node) is PARTIAL and node in self.splits.summed
-            else copy
-        )
+        due = self.splits.result(node) is PARTIAL and node in self.splits.summed
+        return self._reduced(copy, origin) if due else copy
 
     def _is_whole(self, node: Node) -> bool:
         """Whether neither operands nor results are split."""
-        results = [self.splits.result(each) for each in (node, *node.all_input_nodes)]
-        specs = [
-            spec
-            for result in results
-            for spec in (result if isinstance(result, tuple) else (result,))
-        ]
+        specs: list[Spec] = []
+        for result in map(self.splits.result, (node, *node.all_input_nodes)):
+            specs += result if isinstance(result, tuple) else (result,)
         return not any(isinstance(spec, Shard) for spec in specs)
 
     def _call(
@@ -136,9 +108,7 @@ class _Rewriter:
     ) -> Node:
         node = self.graph.call_function(target, args, kwargs)
         node.meta = dict(like.meta) if like else {}
-        args, kwargs = pytree.tree_map(
-            lambda each: each.meta["val"] if isinstance(each, Node) else each, (args, kwargs)
-        )
+        args, kwargs = pytree.tree_map_only(Node, lambda each: each.meta["val"], (args, kwargs))
         try:
             with self.mode, torch.no_grad():
                 node.meta["val"] = target(*args, **kwargs)
@@ -158,39 +128,32 @@ class _Rewriter:
         bias, left, right = (self._operand(node, operand, origin) for operand in node.args[:3])
         product = self._call(torch.ops.aten.mm.default, (left, right), {}, origin)
         self.links[node] = product
-        return self._call(
-            torch.ops.aten.add.Tensor, (self._reduced(product, origin), bias), {}, origin
-        )
+        summands = self._reduced(product, origin), bias
+        return self._call(torch.ops.aten.add.Tensor, summands, {}, origin)
 
     def _mixed(self, node: Node, origin: NodeOrigin) -> Node:
-        """Adds whole values to whole ones and partial values to partial ones, and the two only once
-        the sum is needed."""
-        summands = [self.mixed.get(operand) or self._summand(operand) for operand in node.args]
+        """Adds whole values to whole ones, partial to partial ones, and both once it is due."""
+        summands: list[tuple[Node | None, Node | None]] = []
+        for operand in node.args:
+            copy, partial_ = self.copies[operand], self.splits.spec(operand) is PARTIAL
+            alone = (None, copy) if partial_ else (copy, None)
+            summands.append(self.mixed.get(operand) or alone)
         added: list[Node | None] = []
         for each in zip(*summands, strict=True):
-            present = [summand for summand in each if summand is not None]
-            added.append(
-                self._call(node.target, tuple(present), {}, origin)
-                if len(present) == 2
-                else present[0]
-            )
+            present = tuple(summand for summand in each if summand is not None)
+            both = len(present) == 2
+            added.append(self._call(node.target, present, {}, origin) if both else present[0])
         whole, summand = added
         assert whole is not None and summand is not None
         if node not in self.splits.summed:
             self.mixed[node] = whole, summand
             self.links[node] = summand
             return summand
-        return self._call(
-            node.target, (whole, self._reduced(summand, self.origins[summand])), {}, origin
-        )
-
-    def _summand(self, operand: Node) -> tuple[Node | None, Node | None]:
-        copy = self.copies[operand]
-        return (None, copy) if self.splits.spec(operand) is PARTIAL else (copy, None)
+        reduced = self._reduced(summand, self.origins[summand])
+        return self._call(node.target, (whole, reduced), {}, origin)
 
     def _operand(self, node: Node, operand: Node, origin: NodeOrigin) -> Node:
-        """Copy of an operand as ``node`` reads it: whole, its part, or the part cut out of the
-        whole."""
+        """Copy of an operand as ``node`` reads it: whole, its part, or a part cut out."""
         copy = self.copies[operand]
         shard = self.splits.slices.get((node, operand))
         if shard is None:
@@ -202,20 +165,16 @@ class _Rewriter:
             pieces.append(self._call(torch.ops.aten.slice.Tensor, bounds, {}, origin))
             pieces[-1].meta[OWN_PART] = True
             position += part
-        return (
-            pieces[0]
-            if len(pieces) == 1
-            else self._call(torch.ops.aten.cat.default, (pieces, shard.dim), {}, origin)
-        )
+        if len(pieces) == 1:
+            return pieces[0]
+        return self._call(torch.ops.aten.cat.default, (pieces, shard.dim), {}, origin)
 
     def _local_arguments(
         self, node: Node, origin: NodeOrigin
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments of a node with sizes and positions of one device."""
         given = {operand: self._operand(node, operand, origin) for operand in node.all_input_nodes}
-        args, kwargs = pytree.tree_map(
-            lambda each: given[each] if isinstance(each, Node) else each, (node.args, node.kwargs)
-        )
+        args, kwargs = pytree.tree_map_only(Node, given.__getitem__, (node.args, node.kwargs))
         if node.target is python_operator.getitem or not node.all_input_nodes:
             return tuple(args), kwargs
         args, name = list(args), operator_name(node)
@@ -241,15 +200,13 @@ class _Rewriter:
     def _check(self, node: Node, copy: Node) -> None:
         result = self.splits.result(node)
         values = node.meta["val"], copy.meta["val"]
-        wholes, locals_ = (
-            value if isinstance(value, list | tuple) else (value,) for value in values
-        )
+        wholes, locals_ = (each if isinstance(each, list | tuple) else (each,) for each in values)
         specs: tuple[Spec, ...] = result if isinstance(result, tuple) else (result,) * len(wholes)
         for spec, whole, local in zip(specs, wholes, locals_, strict=True):
-            if isinstance(whole, torch.Tensor) and list(local.shape) != local_shape(
-                tuple(whole.shape), spec, self.tp
-            ):
+            if not isinstance(whole, torch.Tensor):
+                continue
+            before, after = tuple(whole.shape), tuple(local.shape)
+            if list(after) != local_shape(before, spec, self.tp):
                 raise PhazeError(
-                    f"{node.target} gives a part of shape {tuple(local.shape)} of "
-                    f"{tuple(whole.shape)} split {spec}"
+                    f"{node.target} gives a part of shape {after} of {before} split {spec}"
                 )

@@ -1,5 +1,4 @@
-"""Which split the results of an operator have, given those of its operands: the proof that it may
-run on parts.
+"""Which split the results of an operator have, given those of its operands: a proof.
 
 Every rule keeps the value: put together (or summed, where the result is partial), the parts of the
 results are what the operator gives on whole operands. An operator without a rule needs whole
@@ -38,23 +37,24 @@ from GraphExtractor.derived_sharding.specs import (
 from GraphExtractor.values import argument, operator_name
 
 
-def _names(text: str) -> frozenset[str]:
+def names_in(text: str) -> frozenset[str]:
+    """The words of a text."""
     return frozenset(text.split())
 
 
 # element by element although torch does not tag them so (dropout draws another mask, with the same
 # odds)
-_POINTWISE = _names(
+_POINTWISE = names_in(
     """_to_copy clone copy detach alias lift_fresh_copy native_dropout native_dropout_backward
     masked_fill where fill zero zeros_like ones_like full_like empty_like rand_like bernoulli
     gelu_backward silu_backward sigmoid_backward tanh_backward threshold_backward hardtanh_backward
     hardswish_backward elu_backward leaky_relu_backward softplus_backward mish_backward"""
 )
-REARRANGING = _names("view _unsafe_view t transpose permute unsqueeze squeeze clone detach alias")
-_ALONG = _names(
+REARRANGING = names_in("view _unsafe_view t transpose permute unsqueeze squeeze clone detach alias")
+_ALONG = names_in(
     "_softmax _log_softmax _safe_softmax cumsum _softmax_backward_data _log_softmax_backward_data"
 )
-_REDUCTIONS = _names(
+_REDUCTIONS = names_in(
     "sum mean amax amin max min argmax argmin var var_mean std all any prod logsumexp "
     "linalg_vector_norm"
 )
@@ -63,9 +63,8 @@ _REDUCTIONS = _names(
 def result_of(node: Node, context: Context) -> Result:
     """Split of an operator's results.
 
-    Raises:
-        Demand: an operand would have to be split, too.
-        Obstacle: the operator cannot run on the parts it is given.
+    Raises: Demand: an operand would have to be split, too. Obstacle: the operator cannot run on the
+        parts it is given.
     """
     if node.target is python_operator.getitem:
         raise TypeError("an item of several results has no rule of its own")
@@ -88,42 +87,33 @@ def result_of(node: Node, context: Context) -> Result:
 
 
 def waiting_sum(node: Node, spec_of: Callable[[Node], Spec]) -> Spec | None:
-    """Result of an operator that can work on sums still to be taken, as it rearranges one or adds
-    to one; None of any other."""
+    """Result of an operator that rearranges or adds to a sum still to be taken, else None."""
     operands = node.all_input_nodes
     if node.target is python_operator.getitem or node.target._schema.is_mutable:
         return None
     name, specs = operator_name(node), {spec_of(operand) for operand in operands}
     if name in REARRANGING and specs == {PARTIAL}:
         return PARTIAL
-    if (
-        name != "add"
-        or len(operands) != 2
-        or argument(node, "alpha") != 1
-        or not specs & {PARTIAL, MIXED}
-    ):
+    if name != "add" or len(operands) != 2 or argument(node, "alpha") != 1:
         return None
-    if len({shape_of(each) for each in (node, *operands)}) > 1 or any(
-        isinstance(spec, Shard) for spec in specs
-    ):
+    shapes = {shape_of(each) for each in (node, *operands)}
+    if len(shapes) > 1 or not specs & {PARTIAL, MIXED}:
+        return None
+    if any(isinstance(spec, Shard) for spec in specs):
         return None
     return PARTIAL if specs == {PARTIAL} else MIXED
 
 
 def splits_product_from_bias(node: Node, seen: Seen) -> bool:
-    """Whether an ``addmm`` must be taken apart, as the bias may only be added to the summed
-    product."""
-    spec = (
-        seen(node.args[1])
-        if node.op == "call_function" and node.target is torch.ops.aten.addmm.default
-        else None
-    )
+    """Whether the bias of an ``addmm`` may only be added once its product is summed."""
+    if node.op != "call_function" or node.target is not torch.ops.aten.addmm.default:
+        return False
+    spec = seen(node.args[1])
     return isinstance(spec, Shard) and spec.dim == 1
 
 
 def _aligned(context: Context, operands: list[Node], rank: int) -> Shard | None:
-    """Common split of operands broadcast against each other, in dimensions of a result of
-    ``rank``."""
+    """Common split of operands broadcast against each other, in a result of ``rank``."""
     found: Shard | None = None
     for operand in operands:
         spec = context.seen(operand)
@@ -173,17 +163,14 @@ def _reduction(node: Node, context: Context) -> Result:
         return REPLICATED
     declared = {each.name for each in node.target._schema.arguments}
     chosen = argument(node, "dim") if "dim" in declared else None
-    dims = (
-        {chosen % len(shape)}
-        if isinstance(chosen, int)
-        else {dim % len(shape) for dim in chosen or range(len(shape))}
-    )
+    chosen = [chosen] if isinstance(chosen, int) else chosen or range(len(shape))
+    dims = {dim % len(shape) for dim in chosen}
     if shard.dim in dims:
         if operator_name(node) == "sum" and context.backward:
             return PARTIAL
         raise Obstacle("reduces the split dimension")
-    kept = "keepdim" in declared and argument(node, "keepdim")
-    result = shard if kept else shard.at(shard.dim - sum(dim < shard.dim for dim in dims))
+    keeps = "keepdim" in declared and argument(node, "keepdim")
+    result = shard if keeps else shard.at(shard.dim - sum(dim < shard.dim for dim in dims))
     results = node.meta["val"]
     return (result,) * len(results) if isinstance(results, list | tuple) else result
 
@@ -200,20 +187,15 @@ def _norm(node: Node, context: Context) -> Result:
 
 
 def _norm_backward(node: Node, context: Context) -> Result:
-    named = {
-        name: argument(node, name) for name in (each.name for each in node.target._schema.arguments)
-    }
+    named = {each.name: argument(node, each.name) for each in node.target._schema.arguments}
     gradient, x = node.args[:2]
     rank = len(shape_of(x))
     whole(context, *(named[name] for name in ("weight", "bias") if named.get(name) is not None))
     shard = _aligned(context, [gradient, x], rank)
     if shard is None or shard.dim >= rank - _normalised(node):
         raise Obstacle("normalises the split dimension")
-    for operand in (
-        gradient,
-        x,
-        *(named[name] for name in ("mean", "rstd", "statistic") if name in named),
-    ):
+    statistics = (named[name] for name in ("mean", "rstd", "statistic") if name in named)
+    for operand in (gradient, x, *statistics):
         require(context, operand, shard)
     return shard, *((PARTIAL,) * (len(node.meta["val"]) - 1))
 
@@ -241,20 +223,21 @@ def _embedding_backward(node: Node, context: Context) -> Result:
 
 
 _RULES: MappingProxyType[str, Callable[[Node, Context], Result]] = MappingProxyType(
-    dict.fromkeys(("mm", "bmm"), plain_product)
-    | dict.fromkeys(("addmm", "baddbmm"), biased_product)
-    | dict.fromkeys(("tril", "triu"), _triangle)
-    | dict.fromkeys(("native_layer_norm", "rms_norm", "_fused_rms_norm"), _norm)
-    | dict.fromkeys(
-        ("native_layer_norm_backward", "rms_norm_backward", "_fused_rms_norm_backward"),
-        _norm_backward,
-    )
-    | dict.fromkeys(("new_zeros", "new_full", "new_ones"), lambda node, context: REPLICATED)
-    | {
-        "_grouped_mm": grouped_product,
-        "attention": attention,
-        "attention_backward": attention_backward,
-        "embedding": _embedding,
-        "embedding_dense_backward": _embedding_backward,
+    {
+        name: rule
+        for names, rule in {
+            "mm bmm": plain_product,
+            "addmm baddbmm": biased_product,
+            "tril triu": _triangle,
+            "native_layer_norm rms_norm _fused_rms_norm": _norm,
+            "native_layer_norm_backward rms_norm_backward _fused_rms_norm_backward": _norm_backward,
+            "new_zeros new_full new_ones": lambda node, context: REPLICATED,
+            "_grouped_mm": grouped_product,
+            "attention": attention,
+            "attention_backward": attention_backward,
+            "embedding": _embedding,
+            "embedding_dense_backward": _embedding_backward,
+        }.items()
+        for name in names.split()
     }
 )

@@ -59,8 +59,7 @@ class Demand(Exception):  # noqa: N818 - a request, not an error
 
 
 class Obstacle(Exception):  # noqa: N818 - an answer, not an error
-    """An operator cannot run on parts; ``pieces`` > 1 says that it could if the split dimension
-    were packed of so many parts."""
+    """An operator cannot run on parts; it could if the dimension were packed of ``pieces`` > 1."""
 
     def __init__(self, reason: str, pieces: int = 1) -> None:
         super().__init__(reason)
@@ -86,8 +85,7 @@ def local_shape(shape: tuple[int, ...], spec: Spec, tp: int) -> list[int]:
 def cut(parts: tuple[int, ...], positions: tuple[int, ...]) -> tuple[int, ...]:
     """The parts, cut further at the given positions of the dimension."""
     ends = {sum(parts[:index]) for index in range(len(parts) + 1)} | set(positions)
-    borders = sorted(ends)
-    return tuple(end - start for start, end in pairwise(borders))
+    return tuple(end - start for start, end in pairwise(sorted(ends)))
 
 
 def between(parts: tuple[int, ...], start: int, end: int) -> tuple[int, ...]:
@@ -103,10 +101,9 @@ def between(parts: tuple[int, ...], start: int, end: int) -> tuple[int, ...]:
 def reshaped(shard: Shard, before: tuple[int, ...], after: tuple[int, ...]) -> Shard | None:
     """Split of a value after a reshape, None where no dimension of the new shape is split evenly.
 
-    Dimensions that the reshape merges or splits are looked at as one flat run of elements, over
-    which the parts repeat once for every step of the dimensions outside the split one. A new
-    dimension is split if the parts repeat over it likewise; of several such the one that can be
-    split most finely.
+    Dimensions that the reshape merges or splits are one flat run of elements, over which the parts
+    repeat once for every step of the dimensions outside the split one. A new dimension is split if
+    the parts repeat over it likewise; of several such the one that can be split most finely.
     """
     group = _regrouped(shard.dim, before, after)
     if group is None:
@@ -120,11 +117,8 @@ def reshaped(shard: Shard, before: tuple[int, ...], after: tuple[int, ...]) -> S
         if len(flat) % repeats:
             continue
         once = flat[: len(flat) // repeats]
-        if (
-            sum(once) == after[dim] * rest
-            and once * repeats == flat
-            and all(part % rest == 0 for part in once)
-        ):
+        fits = sum(once) == after[dim] * rest and once * repeats == flat
+        if fits and all(part % rest == 0 for part in once):
             found.append(Shard(dim, tuple(part // rest for part in once)))
     return max(found, key=lambda each: each.granularity, default=None)
 

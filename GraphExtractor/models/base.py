@@ -1,5 +1,4 @@
-"""What a model family must provide: one file per family, which names its published
-configurations."""
+"""What a model family must provide: one file per family, with its published configurations."""
 
 from __future__ import annotations
 
@@ -8,18 +7,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeAlias
 
-from GraphExtractor.layer_modules import LayerModules
+from GraphExtractor.layer_modules import LayerModules, find_layer_modules
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues
 from phaze_common.numbers import number
 
 if TYPE_CHECKING:
     import torch
 
     from GraphExtractor.graph import GraphKey, ModelGraph
-    from GraphExtractor.sources.config_values import ConfigValues
 
 logger = logging.getLogger(__name__)
+Inputs: TypeAlias = "Mapping[str, torch.Tensor]"  # by name
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ class TensorParallelPlan:
 
 
 class CrossEntropy(Protocol):
-    """Mean cross entropy of logits (..., vocabulary) against integer labels (...),
-    vocabulary-parallel where tp > 1."""
+    """Mean cross entropy of logits (..., vocabulary), vocabulary-parallel, and labels (...)."""
 
     def __call__(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Return the loss."""
@@ -57,8 +56,9 @@ class CrossEntropy(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFamily(ABC):
-    """One model configuration; subclasses know how a family is built, fed and split. Must not
-    import torch at module level.
+    """One model configuration; subclasses know how a family is built, fed and split.
+
+    Modules of families import no torch at their top.
 
     ``published_parameter_count`` is that of the released checkpoint, or of the paper where none was
     released, or 0; of models with experts ``published_active_count`` is the part a token meets.
@@ -70,16 +70,14 @@ class ModelFamily(ABC):
     folder: ClassVar[str]  # artefacts go to GraphExtractor/out/<folder>/
     blocks: ClassVar[tuple[str, ...]]  # paths of the lists holding the repeated layers
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan()
-    described: ClassVar[bool] = (
-        True  # whether layers and shapes are known beforehand, not looked for in the model
-    )
-    couples_rows: ClassVar[bool] = (
-        False  # whether norms over a batch make what a row gives depend on the others
-    )
-    drops_unused: ClassVar[bool] = (
-        False  # whether parameters that no gradient reaches are left out, not refused
-    )
+    described: ClassVar[bool] = True  # layers and shapes are known, not looked for in the model
+    couples_rows: ClassVar[bool] = False  # norms over a batch make rows depend on each other
+    drops_unused: ClassVar[bool] = False  # parameters without gradient are left out, not refused
     model_type: ClassVar[str] = ""  # of Hugging Face configurations that ``from_config`` reads
+    # what those must name (as a rule their folder is in it), and must say where they say it
+    architectures: ClassVar[tuple[str, ...]] = ()
+    fixed: ClassVar[Mapping[str, object]] = {}
+    keys: ClassVar[Mapping[str, ConfigSize]] = {}  # of the fields that those say
 
     layers: int
     sequence_length: int
@@ -92,18 +90,29 @@ class ModelFamily(ABC):
 
     @property
     def is_mixture(self) -> bool:
-        """Whether a token meets a part of it alone: ``experts`` are those that can be divided over
-        devices."""
+        """Whether a token meets a part of it alone; ``experts`` are those that can be divided."""
         return self.experts > 0
 
     @classmethod
     def from_config(cls, config: ConfigValues) -> ModelFamily:
         """The model of a Hugging Face configuration of ``model_type``.
 
-        Raises:
-            InexpressibleError: the configuration asks for what this family does not have.
+        Raises: InexpressibleError: the configuration asks for what this family does not have.
         """
-        raise NotImplementedError(f"{cls.__name__} reads no configurations")
+        if not cls.keys:
+            raise NotImplementedError(f"{cls.__name__} reads no configurations")
+        config.expect_architecture(*cls.architectures or (f"{cls.folder}ForCausalLM",))
+        config.expect_each(**cls.fixed)
+        return cls(**cls.read_sizes(config))
+
+    @classmethod
+    def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
+        """The fields that a configuration says."""
+        return config.sizes(cls.keys)
+
+    def written_sizes(self, **others: object) -> dict[str, Any]:
+        """The sizes of this model by their keys in a configuration; ``others`` besides."""
+        return {size.key: getattr(self, name) for name, size in self.keys.items()} | others
 
     @property
     def parallel_plan(self) -> TensorParallelPlan:
@@ -117,14 +126,12 @@ class ModelFamily(ABC):
 
     @property
     def has_sequence(self) -> bool:
-        """Whether a sample is a sequence, whose length can be asked for; else it is of one size,
-        and ``sequence_length`` is 1."""
+        """Whether a sample is a sequence; else it is of one size, and ``sequence_length`` is 1."""
         return True
 
     @property
     def divided_sizes(self) -> Mapping[str, int]:
-        """Sizes that a tensor-parallel width has to divide, by what they are called; none: no width
-        but 1."""
+        """Sizes that a tensor-parallel width has to divide, by name; none: no width but 1."""
         return {}
 
     def layer_modules(self, model: torch.nn.Module) -> LayerModules:
@@ -139,35 +146,28 @@ class ModelFamily(ABC):
         return ()
 
     def failures(self) -> AbstractContextManager[None]:
-        """What goes wrong while the model is built and traced, in words for whoever wrote it;
-        nothing where that is us."""
+        """What goes wrong while the model is built and traced, for whoever wrote it, if not us."""
         return nullcontext()
 
     def padded_vocabulary(self, tp: int) -> int:
-        """Vocabulary rounded up to a multiple of 128·tp, as Megatron does; that of a configuration
-        file to one of tp."""
+        """Vocabulary rounded up to a multiple of 128·tp, as Megatron does; of files one of tp."""
         multiple = self.vocabulary_multiple * tp
         return -(-self.vocabulary // multiple) * multiple
 
     def positions(self, sequence_length: int) -> int:
         """Rows of a learned position table for ``sequence_length``."""
         if sequence_length > self.sequence_length:
-            logger.info(
-                "position table enlarged from %s to %s rows",
-                number(self.sequence_length),
-                number(sequence_length),
-            )
+            rows = number(self.sequence_length), number(sequence_length)
+            logger.info("position table enlarged from %s to %s rows", *rows)
         return max(self.sequence_length, sequence_length)
 
     def tried_otherwise(self, error: Exception) -> bool:
-        """Whether the model, which ``error`` kept from being traced, has another form to be built
-        in next; it then is."""
+        """Whether there is another form to build the model in, after ``error``; it then is."""
         return False
 
     @abstractmethod
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
-        """Build the model from configuration alone, full depth and width, for ``vocabulary``
-        tokens.
+        """Build the model from configuration alone, of full size, for ``vocabulary`` tokens.
 
         Called under a fake-tensor mode with weight initialisation off; Hugging Face models are
         given ``attention`` as their attention implementation.
@@ -179,12 +179,31 @@ class ModelFamily(ABC):
 
     @abstractmethod
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """Run the forward pass up to the scalar training loss."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UndescribedFamily(ModelFamily):
+    """The model of a file at ``path``; ``version`` is a hash of it, ``tokens``: it has a length."""
+
+    blocks: ClassVar[tuple[str, ...]] = ()
+    described: ClassVar[bool] = False
+
+    layers: int = 0
+    path: str
+    version: str
+    tokens: bool = True
+
+    @property
+    def has_sequence(self) -> bool:
+        """See base class."""
+        return self.tokens
+
+    def layer_modules(self, model: torch.nn.Module) -> LayerModules:
+        """See base class."""
+        return find_layer_modules(model)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,21 +230,16 @@ class TransformerFamily(ModelFamily):
         cls, layers: int, hidden: int, heads: int, published: float = 0, **others: Any
     ) -> Self:
         """A published configuration, whose ``ffn`` is 4·hidden where ``others`` do not say it."""
-        return cls(
-            **{"layers": layers, "hidden": hidden, "heads": heads, "ffn": 4 * hidden, **others},
-            published_parameter_count=round(published),
-        )
+        given = {"ffn": 4 * hidden, "published_parameter_count": round(published), **others}
+        return cls(layers=layers, hidden=hidden, heads=heads, **given)
 
     @property
     def divided_sizes(self) -> Mapping[str, int]:
         """See base class; the vocabulary is padded to fit."""
         if not self.plan.column:
             return {}
-        return {
-            "attention heads": self.heads,
-            "key/value heads": self.kv_heads,
-            "ffn columns": self.ffn,
-        }
+        sizes = "attention heads", "key/value heads", "ffn columns"
+        return dict(zip(sizes, (self.heads, self.kv_heads, self.ffn), strict=True))
 
     @property
     def summed_sizes(self) -> Mapping[str, int]:
@@ -242,10 +256,7 @@ class LanguageModelFamily(TransformerFamily):
         return {"input_ids": token_ids(key), "labels": token_ids(key)}
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """Next-token cross entropy; labels come shifted, as training data loaders deliver them.
 
@@ -255,9 +266,44 @@ class LanguageModelFamily(TransformerFamily):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImageClassifierFamily(ModelFamily):
+    """A model that tells the classes of images apart; a sample is an image and its class."""
+
+    classes: int = 1000  # of ImageNet
+
+    @classmethod
+    def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
+        """See base class."""
+        labels = config.values.get("id2label")
+        classes = len(labels) if isinstance(labels, Mapping) else config.size("num_labels", 2)
+        return super().read_sizes(config) | {"classes": classes}
+
+    @abstractmethod
+    def side_of_images(self, key: GraphKey) -> int:
+        """Pixels of a side of an image."""
+
+    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
+        """Images in the dtype of the model, and the class of each."""
+        import torch
+
+        rows, side = key.micro_batch_size, self.side_of_images(key)
+        labels = torch.zeros(rows, dtype=torch.long)
+        return {"images": torch.zeros(rows, 3, side, side), "labels": labels}
+
+    def loss(
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
+    ) -> torch.Tensor:
+        """Cross entropy of the classes, which are not divided over a tensor-parallel group."""
+        from torch.nn import functional
+
+        output = model(inputs["images"])
+        scores = getattr(output, "logits", output)
+        return functional.cross_entropy(scores.float(), inputs["labels"])
+
+
+@dataclass(frozen=True, kw_only=True)
 class LlamaLikeFamily(LanguageModelFamily):
-    """Decoder blocks with the modules of Llama: rotary positions, RMSNorms, and a gated MLP or
-    experts in its place.
+    """Decoder blocks with the modules of Llama: rotary positions, RMSNorms, a gated MLP or experts.
 
     The names of transformers' classes begin with ``folder``. ``head_width`` is 0 where heads are
     hidden / heads wide.
@@ -266,11 +312,8 @@ class LlamaLikeFamily(LanguageModelFamily):
     blocks: ClassVar[tuple[str, ...]] = ("model.layers",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=(
-            "*.self_attn.q_proj",
-            "*.self_attn.k_proj",
-            "*.self_attn.v_proj",
-            "*.mlp.gate_proj",
-            "*.mlp.up_proj",
+            *(f"*.self_attn.{name}_proj" for name in "qkv"),
+            *(f"*.mlp.{name}_proj" for name in ("gate", "up")),
         ),
         row=("*.self_attn.o_proj", "*.mlp.down_proj"),
         entrances=("*.self_attn", "*.mlp"),
@@ -297,19 +340,15 @@ class LlamaLikeFamily(LanguageModelFamily):
         return {**super().summed_sizes, **wider}
 
     def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
-        """What the configurations of all of them say alike."""
-        return {
-            "vocab_size": vocabulary,
-            "hidden_size": self.hidden,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "num_key_value_heads": self.kv_heads,
-            "head_dim": self.width_of_heads,
-            "intermediate_size": self.ffn,
-            "max_position_embeddings": max(self.sequence_length, key.sequence_length),
-            "use_cache": False,
-            "attn_implementation": attention,
-        }
+        """What its configuration says."""
+        return self.written_sizes(
+            num_key_value_heads=self.kv_heads,
+            head_dim=self.width_of_heads,
+            vocab_size=vocabulary,
+            max_position_embeddings=max(self.sequence_length, key.sequence_length),
+            use_cache=False,
+            attn_implementation=attention,
+        )
 
     def part(self, name: str) -> Any:
         """The class of transformers' modules whose name ends so."""
@@ -323,21 +362,34 @@ class LlamaLikeFamily(LanguageModelFamily):
 
         from GraphExtractor.custom_operators import fuse_norms
 
-        config = getattr(transformers, f"{self.folder}Config")(
-            **self.settings(key, vocabulary, attention)
-        )
+        settings = self.settings(key, vocabulary, attention)
+        config = getattr(transformers, f"{self.folder}Config")(**settings)
         model: torch.nn.Module = getattr(transformers, f"{self.folder}ForCausalLM")(config)
         fuse_norms(model, self.part("RMSNorm"))
         return model
 
 
-# of Llama-like blocks with experts, which divide themselves
-ATTENTION_PLAN = replace(
-    LlamaLikeFamily.plan,
-    column=LlamaLikeFamily.plan.column[:3],
-    row=LlamaLikeFamily.plan.row[:1],
-    entrances=LlamaLikeFamily.plan.entrances[:1],
-)
+@dataclass(frozen=True, kw_only=True)
+class ExpertsLikeLlama(LlamaLikeFamily):
+    """Llama-like blocks with experts, of width ``ffn``, of which a token meets ``chosen``."""
+
+    plan: ClassVar[TensorParallelPlan] = replace(  # experts divide themselves
+        LlamaLikeFamily.plan,
+        column=LlamaLikeFamily.plan.column[:3],
+        row=LlamaLikeFamily.plan.row[:1],
+        entrances=LlamaLikeFamily.plan.entrances[:1],
+    )
+
+    chosen: int
+
+    def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
+        """See base class."""
+        from GraphExtractor.experts import put_experts
+
+        model = super().build(key, vocabulary, attention)
+        block = self.part("SparseMoeBlock")
+        put_experts(model, block, self.hidden, self.ffn, self.experts, self.chosen)
+        return model
 
 
 def token_ids(key: GraphKey) -> torch.Tensor:

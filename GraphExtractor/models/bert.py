@@ -1,26 +1,25 @@
-"""BERT and Megatron's pre-LN BERT, with their pre-training heads (masked language model and next
-sentence)."""
+"""BERT and Megatron's pre-LN BERT, with their heads (masked language model, next sentence)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import (
     CrossEntropy,
+    Inputs,
     ModelFamily,
     TensorParallelPlan,
     TransformerFamily,
     token_ids,
 )
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, standard_sizes
 
 if TYPE_CHECKING:
     import torch
-
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +31,7 @@ class Bert(TransformerFamily):
     blocks: ClassVar[tuple[str, ...]] = ("bert.encoder.layer",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
         column=(
-            "*.attention.self.query",
-            "*.attention.self.key",
-            "*.attention.self.value",
+            *(f"*.attention.self.{name}" for name in ("query", "key", "value")),
             "*.intermediate.dense",
         ),
         row=("*.layer.*.output.dense",),
@@ -44,76 +41,56 @@ class Bert(TransformerFamily):
         first="bert.embeddings.LayerNorm",
         divided={"*.attention.self": ("num_attention_heads", "all_head_size")},
     )
-
-    next_sentence: bool = (
-        True  # whether the pooler and the head that predicts the next sentence are there
+    architectures: ClassVar[tuple[str, ...]] = (
+        "BertForPreTraining",
+        "BertForMaskedLM",
+        "MegatronBertForPreTraining",
+    )
+    fixed: ClassVar[Mapping[str, object]] = {
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.1,
+        "attention_probs_dropout_prob": 0.1,
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "position_embedding_type": "absolute",
+        "type_vocab_size": 2,
+        "tie_word_embeddings": True,
+    }
+    keys: ClassVar[Mapping[str, ConfigSize]] = standard_sizes(
+        layers=12, hidden=768, heads=12, ffn=3072, vocabulary=30522, sequence_length=512
     )
 
-    @classmethod
-    def from_config(cls, config: ConfigValues) -> Bert:
-        """See base class."""
-        config.expect_architecture(
-            "BertForPreTraining", "BertForMaskedLM", "MegatronBertForPreTraining"
-        )
-        config.expect_each(
-            hidden_act="gelu",
-            hidden_dropout_prob=0.1,
-            attention_probs_dropout_prob=0.1,
-            is_decoder=False,
-            add_cross_attention=False,
-            position_embedding_type="absolute",
-            type_vocab_size=2,
-            tie_word_embeddings=True,
-        )
-        large = (
-            cls.model_type == "megatron-bert"
-        )  # what is left out has the size of the large model there
-        return cls(
-            layers=config.size("num_hidden_layers", 24 if large else 12),
-            hidden=config.size("hidden_size", 1024 if large else 768),
-            heads=config.size("num_attention_heads", 16 if large else 12),
-            ffn=config.size("intermediate_size", 4096 if large else 3072),
-            vocabulary=config.size("vocab_size", 29056 if large else 30522),
-            sequence_length=config.length("max_position_embeddings", 512),
-            next_sentence=config.values.get("architectures") != ["BertForMaskedLM"],
-        )
+    next_sentence: bool = True  # whether pooler and head that predict the next sentence are there
 
-    def _config(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, object]:
-        return {
-            "vocab_size": vocabulary,
-            "hidden_size": self.hidden,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "intermediate_size": self.ffn,
-            "max_position_embeddings": self.positions(key.sequence_length),
-            "attn_implementation": attention,
-        }
+    @classmethod
+    def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
+        """See base class."""
+        next_sentence = config.values.get("architectures") != ["BertForMaskedLM"]
+        return super().read_sizes(config) | {"next_sentence": next_sentence}
+
+    def _settings(self, key: GraphKey, vocabulary: int) -> dict[str, Any]:
+        positions = self.positions(key.sequence_length)
+        return self.written_sizes(vocab_size=vocabulary, max_position_embeddings=positions)
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
         from transformers import BertConfig, BertForMaskedLM, BertForPreTraining
 
         architecture = BertForPreTraining if self.next_sentence else BertForMaskedLM
-        return architecture(BertConfig(**self._config(key, vocabulary, attention)))
+        settings = self._settings(key, vocabulary)
+        return architecture(BertConfig(**settings, attn_implementation=attention))
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """See base class."""
         import torch
 
-        masked = {
-            "input_ids": token_ids(key),
-            "token_type_ids": token_ids(key),
-            "labels": token_ids(key),
-        }
-        if not self.next_sentence:
-            return masked
-        return masked | {"next_sentence_label": torch.zeros(key.micro_batch_size, dtype=torch.long)}
+        inputs = {name: token_ids(key) for name in ("input_ids", "token_type_ids", "labels")}
+        if self.next_sentence:
+            inputs["next_sentence_label"] = torch.zeros(key.micro_batch_size, dtype=torch.long)
+        return inputs
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """Masked-token loss over all positions plus next-sentence loss."""
         import torch
@@ -129,11 +106,15 @@ class Bert(TransformerFamily):
 
 @dataclass(frozen=True, kw_only=True)
 class MegatronBert(Bert):
-    """MegatronBertForPreTraining (Shoeybi et al. 2019): layer norms moved into the residual
-    branches."""
+    """MegatronBertForPreTraining (Shoeybi et al. 2019): layer norms in the residual branches."""
 
     model_type: ClassVar[str] = "megatron-bert"
     plan: ClassVar[TensorParallelPlan] = replace(Bert.plan, first="bert.embeddings.dropout")
+    # what a configuration leaves out has the size of the large model
+    keys: ClassVar[Mapping[str, ConfigSize]] = {
+        **Bert.keys,
+        **standard_sizes(layers=24, hidden=1024, heads=16, ffn=4096, vocabulary=29056),
+    }
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
@@ -141,9 +122,8 @@ class MegatronBert(Bert):
 
         from GraphExtractor.torch_internals import modeling
 
-        settings = self._config(key, vocabulary, attention)
-        attention_config = BertConfig(**settings)
-        del settings["attn_implementation"]
+        settings = self._settings(key, vocabulary)
+        attention_config = BertConfig(**settings, attn_implementation=attention)
         model = MegatronBertForPreTraining(MegatronBertConfig(**settings))
         for layer in model.bert.encoder.layer:
             # the same projections, but with a choice of attention implementation, which Megatron's
@@ -163,10 +143,7 @@ MODELS: Mapping[str, ModelFamily] = {
     "bertbase": _bert(12, 768, 12, 110_106_428),
     "bertlarge": _bert(24, 1024, 16, 336_226_108),
     "megatronbert": MegatronBert.sized(
-        24,
-        1024,
-        16,
-        336_000_000,
+        *(24, 1024, 16, 336_000_000),
         vocabulary=29056,
         sequence_length=512,
         source="Shoeybi et al. 2019, tables 1 and 4",

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues
 
 if TYPE_CHECKING:
     import torch
 
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
-
 
 @dataclass(frozen=True, kw_only=True)
 class Bloom(LanguageModelFamily):
-    """BloomForCausalLM (BigScience 2022), trained without dropout, with the tanh-approximated GELU
-    as one operator."""
+    """BloomForCausalLM (BigScience 2022), trained without dropout, its tanh GELU one operator."""
 
     folder: ClassVar[str] = "Bloom"
     model_type: ClassVar[str] = "bloom"
@@ -34,42 +32,35 @@ class Bloom(LanguageModelFamily):
         first="transformer.word_embeddings_layernorm",
         divided={"*.self_attention": ("heads",)},
     )
+    fixed: ClassVar[Mapping[str, object]] = {
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+        "apply_residual_connection_post_layernorm": False,
+        "tie_word_embeddings": True,
+    }
+    keys: ClassVar[Mapping[str, ConfigSize]] = {
+        "hidden": ConfigSize("hidden_size", 64, instead="n_embed"),
+        "layers": ConfigSize("num_hidden_layers", 2, instead="n_layer"),
+        "heads": ConfigSize("num_attention_heads", 8, instead="n_head"),
+        "vocabulary": ConfigSize("vocab_size", 250880),
+        "sequence_length": ConfigSize("seq_length", 2048),
+    }
 
     @classmethod
-    def from_config(cls, config: ConfigValues) -> Bloom:
+    def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
         """See base class."""
-        hidden = config.size("n_embed", config.size("hidden_size", 64))
-        config.expect_architecture("BloomForCausalLM")
-        config.expect_each(
-            hidden_dropout=0.0,
-            attention_dropout=0.0,
-            apply_residual_connection_post_layernorm=False,
-            tie_word_embeddings=True,
-        )
-        return cls(
-            layers=config.size("n_layer", config.size("num_hidden_layers", 2)),
-            hidden=hidden,
-            heads=config.size("n_head", config.size("num_attention_heads", 8)),
-            ffn=4 * hidden,
-            vocabulary=config.size("vocab_size", 250880),
-            sequence_length=config.length("seq_length", 2048),
-        )
+        sizes = super().read_sizes(config)
+        return sizes | {"ffn": 4 * sizes["hidden"]}
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class; ``attention`` is not needed where attention is torch's own function."""
         import torch
         from transformers import BloomConfig, BloomForCausalLM
 
-        from GraphExtractor.alibi import AlibiAttention
+        from GraphExtractor.biased_attention import AlibiAttention
 
-        config = BloomConfig(
-            vocab_size=vocabulary,
-            hidden_size=self.hidden,
-            n_layer=self.layers,
-            n_head=self.heads,
-            use_cache=False,
-        )
-        model = BloomForCausalLM(config)
+        settings = self.written_sizes(vocab_size=vocabulary, use_cache=False)
+        model = BloomForCausalLM(BloomConfig(**settings))
         for block in model.transformer.h:
             own = block.self_attention
             block.self_attention = AlibiAttention(

@@ -1,5 +1,4 @@
-"""How many parameters the matrices of a decoder have: attention, MLPs or experts, embedding and
-head."""
+"""How many parameters the matrices of a decoder have: attention, MLPs or experts, tables."""
 
 from __future__ import annotations
 
@@ -8,11 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DecoderMatrices:
-    """Sizes of a decoder's matrices; ``heads`` of queries and ``kv_heads`` are ``head_width``
-    columns wide.
+    """Sizes of a decoder's matrices, which biases, norms and positions are not.
 
-    Biases, norms and positions are no matrices. ``gated`` MLPs have three of them, others two;
-    ``tied`` decoders have one table.
+    ``heads`` of queries and ``kv_heads`` are ``head_width`` columns wide. ``gated`` MLPs have three
+    matrices, others two; ``tied`` decoders have one table.
     """
 
     hidden: int
@@ -44,13 +42,11 @@ class DecoderMatrices:
         return (3 if self.gated else 2) * self.hidden * ffn
 
     def routed(self, count: int, ffn: int, shared_width: int = 0) -> int:
-        """Of a block with ``count`` experts, their router, and columns of ``shared_width`` that all
-        tokens meet."""
+        """Of a block with ``count`` experts, a router, and ``shared_width`` columns for all."""
         return count * (self.expert(ffn) + self.hidden) + self.expert(shared_width)
 
     def total(self, blocks: int, blocks_with_experts: int = 0, routed: int = 0) -> int:
-        """Of a decoder of so many ``blocks``, some of which have ``routed`` parameters in the place
-        of an MLP's."""
+        """Of a decoder of ``blocks``, some with ``routed`` parameters in the place of an MLP's."""
         return (
             self.tables
             + blocks * self.attention

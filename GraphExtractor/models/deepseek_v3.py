@@ -1,5 +1,4 @@
-"""DeepSeek-V3: latent attention, and experts of which some are shared, behind a few dense
-blocks."""
+"""DeepSeek-V3: latent attention, and experts, of which some are shared, behind dense blocks."""
 
 from __future__ import annotations
 
@@ -7,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, standard_sizes
 
 if TYPE_CHECKING:
     import torch
-
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,15 +24,33 @@ class DeepseekV3(LlamaLikeFamily):
 
     folder: ClassVar[str] = "DeepseekV3"
     model_type: ClassVar[str] = "deepseek_v3"
-    plan: ClassVar[TensorParallelPlan] = (
-        TensorParallelPlan(  # attention and experts divide themselves
-            column=("*.mlp.dense.gate_proj", "*.mlp.dense.up_proj"),
-            row=("*.mlp.dense.down_proj",),
-            entrances=("*.mlp.dense",),
-            embedding="model.embed_tokens",
-            head="lm_head",
-        )
+    # attention and experts divide themselves
+    plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
+        column=("*.mlp.dense.gate_proj", "*.mlp.dense.up_proj"),
+        row=("*.mlp.dense.down_proj",),
+        entrances=("*.mlp.dense",),
+        embedding="model.embed_tokens",
+        head="lm_head",
     )
+    fixed: ClassVar[Mapping[str, object]] = {
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": False,
+        "moe_layer_freq": 1,
+    }
+    keys: ClassVar[Mapping[str, ConfigSize]] = {
+        **standard_sizes(layers=61, hidden=7168, heads=128, ffn=18432, chosen=8),
+        **standard_sizes(vocabulary=129280, sequence_length=4096),
+        "expert_ffn": ConfigSize("moe_intermediate_size", 2048),
+        "experts": ConfigSize("n_routed_experts", 256),
+        "shared": ConfigSize("n_shared_experts", 1),
+        "query_rank": ConfigSize("q_lora_rank", 1536),
+        "key_rank": ConfigSize("kv_lora_rank", 512),
+        "plain_width": ConfigSize("qk_nope_head_dim", 128),
+        "rotary_width": ConfigSize("qk_rope_head_dim", 64),
+        "value_width": ConfigSize("v_head_dim", 128),
+    }
 
     dense_layers: int
     expert_ffn: int
@@ -47,65 +63,27 @@ class DeepseekV3(LlamaLikeFamily):
     value_width: int = 128
 
     @classmethod
-    def from_config(cls, config: ConfigValues) -> DeepseekV3:
+    def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
         """See base class."""
-        heads = config.size("num_attention_heads", 128)
-        config.expect_architecture("DeepseekV3ForCausalLM")
-        config.expect_each(
-            hidden_act="silu",
-            attention_bias=False,
-            attention_dropout=0.0,
-            num_key_value_heads=heads,
-            tie_word_embeddings=False,
-            moe_layer_freq=1,
-        )
-        config.expect(
-            "q_lora_rank", 1536, *range(1, config.size("hidden_size", 7168))
-        )  # without it queries are not compressed
-        return cls(
-            layers=config.size("num_hidden_layers", 61),
-            dense_layers=0
-            if config.values.get("first_k_dense_replace") == 0
-            else config.size("first_k_dense_replace", 3),
-            hidden=config.size("hidden_size", 7168),
-            heads=heads,
-            ffn=config.size("intermediate_size", 18432),
-            expert_ffn=config.size("moe_intermediate_size", 2048),
-            experts=config.size("n_routed_experts", 256),
-            chosen=config.size("num_experts_per_tok", 8),
-            shared=config.size("n_shared_experts", 1),
-            query_rank=config.size("q_lora_rank", 1536),
-            key_rank=config.size("kv_lora_rank", 512),
-            plain_width=config.size("qk_nope_head_dim", 128),
-            rotary_width=config.size("qk_rope_head_dim", 64),
-            value_width=config.size("v_head_dim", 128),
-            vocabulary=config.size("vocab_size", 129280),
-            sequence_length=config.length("max_position_embeddings", 4096),
-        )
+        # without a rank queries are not compressed
+        config.expect("q_lora_rank", 1536, *range(1, config.size("hidden_size", 7168)))
+        sizes = super().read_sizes(config)
+        config.expect_each(num_key_value_heads=sizes["heads"])
+        dense = config.values.get("first_k_dense_replace")
+        dense = 0 if dense == 0 else config.size("first_k_dense_replace", 3)
+        return sizes | {"dense_layers": dense}
 
     @property
     def divided_sizes(self) -> Mapping[str, int]:
         """See base class."""
-        return {
-            "attention heads": self.heads,
-            "ffn width": self.ffn,
-            "expert width": self.expert_ffn,
-        }
+        sizes = {"attention heads": self.heads, "ffn width": self.ffn}
+        return {**sizes, "expert width": self.expert_ffn}
 
     def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
         """See base class."""
         return super().settings(key, vocabulary, attention) | {
-            "moe_intermediate_size": self.expert_ffn,
-            "n_routed_experts": self.experts,
-            "num_experts_per_tok": self.chosen,
-            "n_shared_experts": self.shared,
             "first_k_dense_replace": self.dense_layers,
-            "q_lora_rank": self.query_rank,
-            "kv_lora_rank": self.key_rank,
-            "qk_nope_head_dim": self.plain_width,
-            "qk_rope_head_dim": self.rotary_width,
             "head_dim": self.rotary_width,  # of rotary positions
-            "v_head_dim": self.value_width,
         }
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:

@@ -1,5 +1,4 @@
-"""Vision transformers for dense prediction: from fields on a grid to fields on the same grid, patch
-by patch."""
+"""Vision transformers for dense prediction: from fields on a grid to as many, patch by patch."""
 
 from __future__ import annotations
 
@@ -7,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import (
     CrossEntropy,
+    Inputs,
     ModelFamily,
     TensorParallelPlan,
     TransformerFamily,
@@ -17,8 +18,6 @@ from phaze_common.choices import TensorLayout
 
 if TYPE_CHECKING:
     import torch
-
-    from GraphExtractor.graph import GraphKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,14 +50,13 @@ class DenseVit(TransformerFamily):
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class; ``attention`` is not needed where attention is torch's own function."""
-        from GraphExtractor.dense_vit import DensePredictor
+        from GraphExtractor.vision_modules import DensePredictor
 
         patches = self.positions(key.sequence_length)
         return DensePredictor(patches, self.pixels, self.hidden, self.layers, self.heads, self.ffn)
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
-        """Patches in the dtype of the model, and the fields to predict in fp32: what a device has
-        of them."""
+        """A device's patches in the dtype of the model, and its fields to predict in fp32."""
         import torch
 
         pixels = self.pixels // (key.tp if key.layout is TensorLayout.TWO_D else 1)
@@ -69,10 +67,7 @@ class DenseVit(TransformerFamily):
         }
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """Mean squared error."""
         loss: torch.Tensor = model.loss(inputs["patches"], inputs["fields"])
@@ -89,9 +84,7 @@ _ERA5_SOURCE = (
 
 MODELS: Mapping[str, ModelFamily] = {
     "vit-era5": DenseVit.sized(
-        48,
-        12288,
-        64,
+        *(48, 12288, 64),
         pixels=_ERA5_PIXELS,
         sequence_length=720 // 4 * (1440 // 4),
         source=_ERA5_SOURCE,

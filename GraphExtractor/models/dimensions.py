@@ -24,16 +24,12 @@ from GraphExtractor.models.opt import Opt
 from GraphExtractor.models.qwen3 import Qwen3
 from GraphExtractor.models.qwen3_moe import Qwen3Moe
 from GraphExtractor.models.resnet_dimensions import FAMILY as RESNET
+from GraphExtractor.names import split_dimensions
 from phaze_common.errors import InputError
 
-SHARED_LAYERS = (
-    4  # blocks of the trace that models differing only in depth share: two ends and two between
-)
-_MOST = {
-    "layers": 10_000,
-    "vocabulary": 2**28,
-    "sequence_length": 2**22,
-}  # far beyond any model, far from what a machine holds
+SHARED_LAYERS = 4  # of the trace that models of all depths share: two ends and two between
+# far beyond any model, far from what a machine holds
+_MOST = {"layers": 10_000, "vocabulary": 2**28, "sequence_length": 2**22}
 _MOST_WIDE = 2**24  # of every other size
 _REQUIRED = ("layers", "hidden", "heads")
 _SETTING = re.compile(r"(?P<key>[a-z_]+)=(?P<value>[0-9]{1,12})")
@@ -41,8 +37,7 @@ _SETTING = re.compile(r"(?P<key>[a-z_]+)=(?P<value>[0-9]{1,12})")
 
 @dataclass(frozen=True)
 class _Family:
-    """A family that can be named by dimensions, with the vocabulary and sequence length of its
-    published models.
+    """A family with dimensions, and vocabulary and sequence length of its published models.
 
     ``own`` are sizes that not every family has, with those of its models where none is given; a
     head_width of 0 stands for hidden / heads.
@@ -60,36 +55,28 @@ class _Family:
         """Whether its heads are turned by pairs of columns and its MLPs are gated."""
         return issubclass(self.model, LlamaLikeFamily)
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The sizes that its models have."""
+        return tuple(key for key in _KEYS if key in self.own or key not in _OWN)
+
     def ffn(self, hidden: int) -> int:
-        """4·hidden; Llama's gated MLP has 8/3·hidden, rounded up to a multiple of 256 (Touvron et
-        al. 2023)."""
+        """4·hidden; a gated MLP has 8/3·hidden in multiples of 256 (Touvron et al. 2023)."""
         return -(-8 * hidden // (3 * 256)) * 256 if self.like_llama else 4 * hidden
 
 
 _FAMILIES = (
-    _Family("gpt", Gpt, 50257, 1024, grouped_queries=True),
-    _Family("llama", Llama, 32000, 4096, grouped_queries=True, own={"tied": 0, "head_width": 0}),
+    _Family("gpt", Gpt, 50257, 1024, True),
+    _Family("llama", Llama, 32000, 4096, True, {"tied": 0, "head_width": 0}),
     _Family("opt", Opt, 50272, 2048),
     _Family("bloom", Bloom, 250880, 2048),
     _Family("mpt", Mpt, 50432, 2048),
     _Family("bert", Bert, 30522, 512),
     _Family("megatronbert", MegatronBert, 29056, 512),
-    _Family("qwen3", Qwen3, 151936, 4096, grouped_queries=True, own={"tied": 0, "head_width": 128}),
+    _Family("qwen3", Qwen3, 151936, 4096, True, {"tied": 0, "head_width": 128}),
+    _Family("mixtral", Mixtral, 32000, 4096, True, {"head_width": 0, "experts": 8, "chosen": 2}),
     _Family(
-        "mixtral",
-        Mixtral,
-        32000,
-        4096,
-        grouped_queries=True,
-        own={"head_width": 0, "experts": 8, "chosen": 2},
-    ),
-    _Family(
-        "qwen3moe",
-        Qwen3Moe,
-        151936,
-        4096,
-        grouped_queries=True,
-        own={"head_width": 128, "experts": 128, "chosen": 8},
+        "qwen3moe", Qwen3Moe, 151936, 4096, True, {"head_width": 128, "experts": 128, "chosen": 8}
     ),
 )
 
@@ -116,10 +103,11 @@ class Dimensions:
     def name(self) -> str:
         """The canonical name."""
         default = _defaults(_family(self.family), self.layers, self.hidden, self.heads)
-        given = [
-            key for key in _KEYS if key in _REQUIRED or getattr(self, key) != getattr(default, key)
-        ]
-        return "-".join([self.family, *(f"{key}{getattr(self, key)}" for key in given)])
+        given = [self.family]
+        for key in _KEYS:
+            if key in _REQUIRED or getattr(self, key) != getattr(default, key):
+                given.append(f"{key}{getattr(self, key)}")
+        return "-".join(given)
 
     @property
     def shared_trace(self) -> Dimensions:
@@ -129,21 +117,18 @@ class Dimensions:
     def model(self) -> ModelFamily:
         """The model of these dimensions."""
         family = _family(self.family)
-        sizes = {key: getattr(self, key) for key in _KEYS if key in family.own or key not in _OWN}
+        sizes = {key: getattr(self, key) for key in family.keys}
         if "tied" in sizes:
             sizes["tied"] = bool(self.tied)
         return family.model(**sizes, published_parameter_count=0)
 
 
 def dimensions_of(model: ModelFamily) -> Dimensions | None:
-    """Dimensions that spell ``model`` out; None for models that dimensions cannot say everything
-    about."""
+    """Dimensions that spell ``model`` out; None where they cannot say everything about it."""
     family = next((each for each in _FAMILIES if each.model is type(model)), None)
     if family is None:
         return None
-    sizes = {
-        key: getattr(model, key, None) for key in _KEYS if key in family.own or key not in _OWN
-    }
+    sizes = {key: getattr(model, key, None) for key in family.keys}
     if "head_width" in sizes:
         sizes["head_width"] = getattr(model, "width_of_heads", None)
     if sizes["kv_heads"] is None:
@@ -151,30 +136,24 @@ def dimensions_of(model: ModelFamily) -> Dimensions | None:
     if not all(isinstance(size, int) for size in sizes.values()):
         return None
     found = Dimensions(family=family.name, **{key: int(size or 0) for key, size in sizes.items()})
-    made = {
-        entry.name: getattr(found.model(), entry.name) for entry in fields(model) if entry.compare
-    }
+    made = found.model()
+    compared = [each.name for each in fields(model) if each.compare]
     alike = all(
-        getattr(model, key) == value
-        for key, value in made.items()
-        if not key.startswith("published_")
+        getattr(model, name) == getattr(made, name)
+        for name in compared
+        if not name.startswith("published_")
     )
     return found if alike else None
 
 
 _KEYS = tuple(each.name for each in fields(Dimensions) if each.name != "family")
 _OWN = ("tied", "head_width", "experts", "chosen")  # sizes that not every family has
-_CANONICAL = re.compile(
-    rf"({'|'.join(each.name for each in _FAMILIES)})((?:-(?:{'|'.join(_KEYS)})[0-9]+)+)"
-)
+_NAMES = "|".join(each.name for each in _FAMILIES)
+_CANONICAL = re.compile(rf"({_NAMES})((?:-(?:{'|'.join(_KEYS)})[0-9]+)+)")
 
 
 def family_names(*, mixtures: bool = True) -> tuple[str, ...]:
-    """Families of transformers whose models can be named by these dimensions, with or without
-    ``mixtures`` of experts.
-
-    ResNets have other dimensions.
-    """
+    """Families of transformers whose models can be named so, with or without ``mixtures``."""
     return tuple(family.name for family in _FAMILIES if mixtures or "experts" not in family.own)
 
 
@@ -184,16 +163,8 @@ def parse_dimensions(name: str) -> Dimensions | None:
     Raises: InputError: the name is of this form, but a family, key or value is not possible or a
         required key is missing.
     """
-    family, colon, text = name.partition(":")
-    if colon:
-        pairs = [pair.strip() for pair in text.split(",")]
-    else:
-        canonical = _CANONICAL.fullmatch(name)
-        if canonical is None:
-            return None
-        family = canonical[1]
-        pairs = [re.sub(r"(?<=[a-z_])(?=[0-9])", "=", part) for part in canonical[2].split("-")[1:]]
-    return _checked(name, _family(family), _settings(name, pairs))
+    family, pairs = split_dimensions(name, _CANONICAL)
+    return _checked(name, _family(family), _settings(name, pairs)) if pairs else None
 
 
 def _settings(name: str, pairs: list[str]) -> dict[str, int]:
@@ -218,9 +189,8 @@ def _settings(name: str, pairs: list[str]) -> dict[str, int]:
         settings[setting["key"]] = int(setting["value"])
     missing = [key for key in _REQUIRED if key not in settings]
     if missing:
-        raise InputError(
-            f"model {name!r} lacks {' and '.join(missing)}; give {', '.join(_REQUIRED)}"
-        )
+        lacking = " and ".join(missing)
+        raise InputError(f"model {name!r} lacks {lacking}; give {', '.join(_REQUIRED)}")
     return settings
 
 
@@ -278,17 +248,13 @@ def _family(name: str) -> _Family:
 
 
 def _defaults(family: _Family, layers: int, hidden: int, heads: int) -> Dimensions:
+    sizes = {"layers": layers, "hidden": hidden, "heads": heads, "kv_heads": heads, **family.own}
+    if "head_width" in sizes:
+        sizes["head_width"] = sizes["head_width"] or hidden // heads
     return Dimensions(
         family=family.name,
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
         ffn=family.ffn(hidden),
-        kv_heads=heads,
         vocabulary=family.vocabulary,
         sequence_length=family.sequence_length,
-        **{
-            key: size or (hidden // heads if key == "head_width" else 0)
-            for key, size in family.own.items()
-        },
+        **sizes,
     )

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues
 
 if TYPE_CHECKING:
     import torch
 
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
-
 
 @dataclass(frozen=True, kw_only=True)
 class Gpt(LanguageModelFamily):
-    """GPT2LMHeadModel with the tanh-approximated GELU as one operator; heads may share keys and
-    values, as in Megatron's GPT."""
+    """GPT2LMHeadModel with the tanh GELU as one operator; heads may share keys and values."""
 
     folder: ClassVar[str] = "GPT"
     model_type: ClassVar[str] = "gpt2"
@@ -35,48 +33,45 @@ class Gpt(LanguageModelFamily):
         last="transformer.ln_f",
         divided={"*.attn": ("split_size", "num_heads")},
     )
+    architectures: ClassVar[tuple[str, ...]] = ("GPT2LMHeadModel",)
+    fixed: ClassVar[Mapping[str, object]] = {
+        "resid_pdrop": 0.1,
+        "embd_pdrop": 0.1,
+        "attn_pdrop": 0.1,
+        "scale_attn_by_inverse_layer_idx": False,
+        "reorder_and_upcast_attn": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+    }
+    keys: ClassVar[Mapping[str, ConfigSize]] = {
+        "layers": ConfigSize("n_layer", 12),
+        "hidden": ConfigSize("n_embd", 768),
+        "heads": ConfigSize("n_head", 12),
+        "vocabulary": ConfigSize("vocab_size", 50257),
+        "sequence_length": ConfigSize("n_positions", 1024),
+    }
 
     @classmethod
-    def from_config(cls, config: ConfigValues) -> Gpt:
+    def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
         """See base class."""
-        hidden = config.size("n_embd", 768)
-        config.expect_architecture("GPT2LMHeadModel")
         config.expect("activation_function", "gelu_new", "gelu_new", "gelu_pytorch_tanh")
-        config.expect_each(
-            resid_pdrop=0.1,
-            embd_pdrop=0.1,
-            attn_pdrop=0.1,
-            scale_attn_by_inverse_layer_idx=False,
-            reorder_and_upcast_attn=False,
-            add_cross_attention=False,
-            tie_word_embeddings=True,
-        )
-        return cls(
-            layers=config.size("n_layer", 12),
-            hidden=hidden,
-            heads=config.size("n_head", 12),
-            ffn=config.size("n_inner", 4 * hidden),
-            vocabulary=config.size("vocab_size", 50257),
-            sequence_length=config.length("n_positions", 1024),
-        )
+        sizes = super().read_sizes(config)
+        return sizes | {"ffn": config.size("n_inner", 4 * sizes["hidden"])}
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
         from transformers import GPT2Config, GPT2LMHeadModel
         from transformers.pytorch_utils import Conv1D
 
-        config = GPT2Config(
+        settings = self.written_sizes(
             vocab_size=vocabulary,
             n_positions=self.positions(key.sequence_length),
-            n_embd=self.hidden,
-            n_layer=self.layers,
-            n_head=self.heads,
             n_inner=self.ffn,
             activation_function="gelu_pytorch_tanh",
             use_cache=False,
             attn_implementation=attention,
         )
-        model = GPT2LMHeadModel(config)
+        model = GPT2LMHeadModel(GPT2Config(**settings))
         if self.kv_heads != self.heads:
             shared = self.hidden // self.heads * self.kv_heads
             for block in model.transformer.h:
@@ -100,10 +95,7 @@ _korthikanti = partial(_megatron, source="Korthikanti et al. 2022, table 3")
 
 MODELS: Mapping[str, ModelFamily] = {
     "gpt2": _gpt(
-        48,
-        1600,
-        25,
-        1_557_611_200,
+        *(48, 1600, 25, 1_557_611_200),
         source="Radford et al. 2019, table 2, and the released checkpoint",
     ),
     "megatrongpt2-xl": _shoeybi(40, 1536, 16, 1.2e9),

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
-
-if TYPE_CHECKING:
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
+from GraphExtractor.sources.config_values import ConfigSize, standard_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,31 +19,19 @@ class Llama(LlamaLikeFamily):
     folder: ClassVar[str] = "Llama"
     model_type: ClassVar[str] = "llama"
     divides_twice: ClassVar[bool] = True
+    fixed: ClassVar[Mapping[str, object]] = {
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "mlp_bias": False,
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": False,
+    }
+    keys: ClassVar[Mapping[str, ConfigSize]] = {
+        **standard_sizes(layers=32, hidden=4096, heads=32, head_width=0, kv_heads="heads"),
+        **standard_sizes(ffn=11008, vocabulary=32000, sequence_length=2048),
+    }
 
     tied: bool = False  # the head has the weights of the embedding
-
-    @classmethod
-    def from_config(cls, config: ConfigValues) -> Llama:
-        """See base class."""
-        heads = config.size("num_attention_heads", 32)
-        config.expect_architecture("LlamaForCausalLM")
-        config.expect_each(
-            hidden_act="silu",
-            attention_bias=False,
-            mlp_bias=False,
-            attention_dropout=0.0,
-            tie_word_embeddings=False,
-        )
-        return cls(
-            layers=config.size("num_hidden_layers", 32),
-            hidden=config.size("hidden_size", 4096),
-            heads=heads,
-            head_width=config.stated_size("head_dim"),
-            kv_heads=config.size("num_key_value_heads", heads),
-            ffn=config.size("intermediate_size", 11008),
-            vocabulary=config.size("vocab_size", 32000),
-            sequence_length=config.length("max_position_embeddings", 2048),
-        )
 
     def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
         """See base class."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import LanguageModelFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues
 
 if TYPE_CHECKING:
     import torch
-
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,42 +31,41 @@ class Mpt(LanguageModelFamily):
         head="lm_head",
         divided={"*.attn": ("heads",)},
     )
+    architectures: ClassVar[tuple[str, ...]] = ("MptForCausalLM", "MPTForCausalLM")
+    fixed: ClassVar[Mapping[str, object]] = {
+        "resid_pdrop": 0.0,
+        "emb_pdrop": 0.0,
+        "no_bias": True,
+        "tie_word_embeddings": True,
+    }
+    keys: ClassVar[Mapping[str, ConfigSize]] = {
+        "layers": ConfigSize("n_layers", 24),
+        "hidden": ConfigSize("d_model", 2048),
+        "heads": ConfigSize("n_heads", 16),
+        "vocabulary": ConfigSize("vocab_size", 50368),
+        "sequence_length": ConfigSize("max_seq_len", 2048),
+    }
 
     @classmethod
-    def from_config(cls, config: ConfigValues) -> Mpt:
+    def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
         """See base class."""
-        hidden = config.size("d_model", 2048)
-        config.expect_architecture("MptForCausalLM", "MPTForCausalLM")
-        config.expect_each(resid_pdrop=0.0, emb_pdrop=0.0, no_bias=True, tie_word_embeddings=True)
-        attention = config.inside("attn_config")
-        attention.expect_each(
+        config.inside("attn_config").expect_each(
             alibi=True, attn_pdrop=0.0, clip_qkv=None, qk_ln=False, attn_type="multihead_attention"
         )
-        return cls(
-            layers=config.size("n_layers", 24),
-            hidden=hidden,
-            heads=config.size("n_heads", 16),
-            ffn=config.size("expansion_ratio", 4) * hidden,
-            vocabulary=config.size("vocab_size", 50368),
-            sequence_length=config.length("max_seq_len", 2048),
-        )
+        sizes = super().read_sizes(config)
+        return sizes | {"ffn": config.size("expansion_ratio", 4) * sizes["hidden"]}
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class; ``attention`` is not needed where attention is torch's own function."""
         import torch
         from transformers import MptConfig, MptForCausalLM
 
-        from GraphExtractor.alibi import AlibiAttention
+        from GraphExtractor.biased_attention import AlibiAttention
 
-        config = MptConfig(
-            vocab_size=vocabulary,
-            d_model=self.hidden,
-            n_layers=self.layers,
-            n_heads=self.heads,
-            max_seq_len=key.sequence_length,
-            use_cache=False,
+        settings = self.written_sizes(
+            vocab_size=vocabulary, max_seq_len=key.sequence_length, use_cache=False
         )
-        model = MptForCausalLM(config)
+        model = MptForCausalLM(MptConfig(**settings))
         for block in model.transformer.blocks:
             own = block.attn
             block.attn = AlibiAttention(

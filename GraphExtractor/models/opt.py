@@ -1,26 +1,25 @@
-"""OPT: ReLU decoder with learned positions; the 350M size is post-LN with narrow word
-embeddings."""
+"""OPT: ReLU decoder with learned positions; the 350M size is post-LN with narrow embeddings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import (
     CrossEntropy,
+    Inputs,
     ModelFamily,
     TensorParallelPlan,
     TransformerFamily,
     token_ids,
 )
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, standard_sizes
 
 if TYPE_CHECKING:
     import torch
-
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,76 +38,58 @@ class Opt(TransformerFamily):
         head="lm_head",
         divided={"*.self_attn": ("num_heads",)},
     )
+    fixed: ClassVar[Mapping[str, object]] = {
+        "activation_function": "relu",
+        "dropout": 0.1,
+        "attention_dropout": 0.0,
+        "layerdrop": 0.0,
+        "_remove_final_layer_norm": False,
+        "enable_bias": True,
+        "layer_norm_elementwise_affine": True,
+        "tie_word_embeddings": True,
+    }
+    keys: ClassVar[Mapping[str, ConfigSize]] = {
+        **standard_sizes(layers=12, hidden=768, heads=12, vocabulary=50272, sequence_length=2048),
+        "ffn": ConfigSize("ffn_dim", 3072),
+        "word_embedding": ConfigSize("word_embed_proj_dim", "hidden"),
+    }
 
     word_embedding: int = 0  # 0: as wide as hidden
     pre_norm: bool = True
 
     @classmethod
-    def from_config(cls, config: ConfigValues) -> Opt:
+    def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
         """See base class."""
-        hidden = config.size("hidden_size", 768)
-        config.expect_architecture("OPTForCausalLM")
-        config.expect_each(
-            activation_function="relu",
-            dropout=0.1,
-            attention_dropout=0.0,
-            layerdrop=0.0,
-            _remove_final_layer_norm=False,
-            enable_bias=True,
-            layer_norm_elementwise_affine=True,
-            tie_word_embeddings=True,
-        )
         config.expect("do_layer_norm_before", True, True, False)
-        return cls(
-            layers=config.size("num_hidden_layers", 12),
-            hidden=hidden,
-            heads=config.size("num_attention_heads", 12),
-            ffn=config.size("ffn_dim", 3072),
-            vocabulary=config.size("vocab_size", 50272),
-            sequence_length=config.length("max_position_embeddings", 2048),
-            word_embedding=config.size("word_embed_proj_dim", hidden),
-            pre_norm=config.values.get("do_layer_norm_before", True),
-        )
+        pre_norm = config.values.get("do_layer_norm_before", True)
+        return super().read_sizes(config) | {"pre_norm": pre_norm}
 
     @property
     def summed_sizes(self) -> Mapping[str, int]:
         """See base class; narrow words are made wide, and outputs narrow, by products."""
-        return {
-            **super().summed_sizes,
-            "columns of the word embedding": self.word_embedding or self.hidden,
-        }
+        narrow = {"columns of the word embedding": self.word_embedding or self.hidden}
+        return {**super().summed_sizes, **narrow}
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
         from transformers import OPTConfig, OPTForCausalLM
 
-        config = OPTConfig(
+        settings = self.written_sizes(
             vocab_size=vocabulary,
-            hidden_size=self.hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            ffn_dim=self.ffn,
             max_position_embeddings=self.positions(key.sequence_length),
             word_embed_proj_dim=self.word_embedding or self.hidden,
             do_layer_norm_before=self.pre_norm,
             use_cache=False,
             attn_implementation=attention,
         )
-        return OPTForCausalLM(config)
+        return OPTForCausalLM(OPTConfig(**settings))
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """See base class."""
-        return {
-            "input_ids": token_ids(key),
-            "position_ids": token_ids(key),
-            "labels": token_ids(key),
-        }
+        return {name: token_ids(key) for name in ("input_ids", "position_ids", "labels")}
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """Next-token cross entropy; labels come shifted, as training data loaders deliver them."""
         output = model(input_ids=inputs["input_ids"], position_ids=inputs["position_ids"])

@@ -1,57 +1,48 @@
-"""Qwen3: pre-RMSNorm decoder with rotary positions, grouped queries, norms of every head's queries
-and keys, a gated MLP."""
+"""Qwen3: decoder with rotary positions, grouped queries, norms of queries and keys, a gated MLP."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
-
-if TYPE_CHECKING:
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, standard_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Qwen3(LlamaLikeFamily):
-    """Qwen3ForCausalLM (Qwen3 technical report 2025); its heads are 128 wide whatever the hidden
-    width."""
+    """Qwen3ForCausalLM (Qwen3 technical report 2025); heads are 128 wide whatever the hidden."""
 
     folder: ClassVar[str] = "Qwen3"
     model_type: ClassVar[str] = "qwen3"
     divides_twice: ClassVar[bool] = True
+    fixed: ClassVar[Mapping[str, object]] = {
+        "hidden_act": "silu",
+        "attention_bias": False,
+        "attention_dropout": 0.0,
+        "use_sliding_window": False,
+    }
+    keys: ClassVar[Mapping[str, ConfigSize]] = {
+        **standard_sizes(layers=32, hidden=4096, heads=32, kv_heads=32, head_width=128),
+        **standard_sizes(ffn=22016, vocabulary=151936, sequence_length=32768),
+    }
 
     head_width: int = 128
     tied: bool = False
 
     @classmethod
-    def from_config(cls, config: ConfigValues) -> Qwen3:
+    def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
         """See base class."""
-        config.expect_architecture("Qwen3ForCausalLM")
-        config.expect_each(
-            hidden_act="silu", attention_bias=False, attention_dropout=0.0, use_sliding_window=False
-        )
         config.expect("tie_word_embeddings", False, False, True)
-        return cls(
-            layers=config.size("num_hidden_layers", 32),
-            hidden=config.size("hidden_size", 4096),
-            heads=config.size("num_attention_heads", 32),
-            kv_heads=config.size("num_key_value_heads", 32),
-            head_width=config.size("head_dim", 128),
-            ffn=config.size("intermediate_size", 22016),
-            vocabulary=config.size("vocab_size", 151936),
-            sequence_length=config.length("max_position_embeddings", 32768),
-            tied=config.values.get("tie_word_embeddings", False),
-        )
+        tied = config.values.get("tie_word_embeddings", False)
+        return super().read_sizes(config) | {"tied": tied}
 
     def settings(self, key: GraphKey, vocabulary: int, attention: str) -> dict[str, Any]:
         """See base class."""
-        return super().settings(key, vocabulary, attention) | {
-            "tie_word_embeddings": self.tied,
-        }
+        return super().settings(key, vocabulary, attention) | {"tie_word_embeddings": self.tied}
 
 
 _qwen3 = partial(

@@ -1,5 +1,4 @@
-"""Every model name the framework knows: those that the files of this folder list, dimensions
-spelled out, or paths of files.
+"""Every model name the framework knows: listed ones, dimensions spelled out, or paths of files.
 
 A file adds its published configurations as ``MODELS``, by name, and other names of them as
 ``ALIASES``. Counts of nine and more digits are those of released checkpoints, rounded ones those of
@@ -34,19 +33,16 @@ def listed_aliases() -> Mapping[str, str]:
 
 
 def _collected(attribute: str) -> dict[str, Any]:
-    files = [
-        import_module(f"{models.__name__}.{file.name}")
-        for file in pkgutil.iter_modules(models.__path__)
-    ]
-    return {name: entry for file in files for name, entry in getattr(file, attribute, {}).items()}
+    found: dict[str, Any] = {}
+    for file in pkgutil.iter_modules(models.__path__):
+        found |= getattr(import_module(f"{models.__name__}.{file.name}"), attribute, {})
+    return found
 
 
 def canonical_name(name: str) -> str:
-    """Name under which a model is known everywhere: a listed one, dimensions in the order and form
-    of ``dimensions``, or a path.
+    """Name under which a model is known everywhere: a listed one, dimensions in order, or a path.
 
-    Raises:
-        InputError: no such model or file, or dimensions that cannot be.
+    Raises: InputError: no such model or file, or dimensions that cannot be.
     """
     canonical = listed_aliases().get(name, name)
     if canonical in listed_models():
@@ -69,11 +65,9 @@ def canonical_name(name: str) -> str:
 
 
 def find_model(name: str) -> ModelFamily:
-    """Return the configuration behind a model name, alias, dimensions or path; a user's file is
-    read, not run.
+    """Return the configuration behind a model name; a user's file is read, not run.
 
-    Raises: InputError: no such model or file, dimensions that cannot be, or a file that describes
-        no model.
+    Raises: InputError: no such model or file, impossible dimensions, or a file without a model.
     """
     canonical = canonical_name(name)
     if canonical in listed_models():

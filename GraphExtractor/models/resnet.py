@@ -1,23 +1,22 @@
-"""ResNet and Wide-ResNet: bottlenecks of convolutions in four stages, and a classifier on their
-mean."""
+"""ResNet and Wide-ResNet: bottlenecks of convolutions in four stages, and a classifier."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from GraphExtractor.models.base import CrossEntropy, ModelFamily
-from GraphExtractor.sources.config_values import InexpressibleError
+from GraphExtractor.graph_key import GraphKey
+from GraphExtractor.models.base import ImageClassifierFamily, ModelFamily
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, InexpressibleError
 from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
 
-IMAGE_SIDE, CLASSES = 224, 1000  # of ImageNet
+CLASSES = ImageClassifierFamily.classes
+IMAGE_SIDE = 224  # of ImageNet
 STAGES = 4
 EXPANSION = 4  # channels that a block gives, per channel of its first convolution
 # an image's side over that of what the last stage makes: stem, pool and three stages halve it
@@ -25,9 +24,8 @@ SHRINKAGE = 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResNet(ModelFamily):
-    """ResNet with bottlenecks (He et al. 2015), the stride of a stage in the 3x3 convolution of its
-    first block.
+class ResNet(ImageClassifierFamily):
+    """ResNet with bottlenecks (He et al. 2015), strides of stages in their first 3x3 convolution.
 
     ``depths`` are the blocks of the stages; those of stage i make ``base``·2^i channels by 1x1,
     ``widening`` times as many by 3x3, and 4·``base``·2^i by 1x1. A sequence is one image of
@@ -38,48 +36,36 @@ class ResNet(ModelFamily):
     model_type: ClassVar[str] = "resnet"
     couples_rows: ClassVar[bool] = True
     blocks: ClassVar[tuple[str, ...]] = ("stages.0", "stages.1", "stages.2", "stages.3")
+    architectures: ClassVar[tuple[str, ...]] = ("ResNetForImageClassification",)
+    fixed: ClassVar[Mapping[str, object]] = {
+        "layer_type": "bottleneck",
+        "hidden_act": "relu",
+        "num_channels": 3,
+        "downsample_in_first_stage": False,
+        "downsample_in_bottleneck": False,
+    }
+    # configurations of ResNet do not say how large an image is, but may
+    keys: ClassVar[Mapping[str, ConfigSize]] = {
+        "base": ConfigSize("embedding_size", 64),
+        "image_side": ConfigSize("image_size", IMAGE_SIDE),
+    }
 
     depths: tuple[int, int, int, int]
     base: int
     widening: int = 1
-    classes: int = CLASSES
     image_side: int = IMAGE_SIDE
 
     @classmethod
-    def from_config(cls, config: ConfigValues) -> ResNet:
-        """See base class; configurations of ResNet do not say how large an image is: ``image_size``
-        does where it is given."""
-        config.expect_architecture("ResNetForImageClassification")
-        config.expect_each(
-            layer_type="bottleneck",
-            hidden_act="relu",
-            num_channels=3,
-            downsample_in_first_stage=False,
-            downsample_in_bottleneck=False,
-        )
+    def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
+        """See base class."""
         depths = config.values.get("depths", [3, 4, 6, 3])
-        if (
-            not isinstance(depths, list)
-            or len(depths) != STAGES
-            or not all(type(depth) is int and depth > 0 for depth in depths)
-        ):
+        several = isinstance(depths, list) and len(depths) == STAGES
+        if not several or not all(type(depth) is int and depth > 0 for depth in depths):
             raise InexpressibleError(f"depths {depths!r:.80}")
-        base = config.size("embedding_size", 64)
-        config.expect(
-            "hidden_sizes",
-            [256, 512, 1024, 2048],
-            [EXPANSION * base * 2**stage for stage in range(STAGES)],
-        )
-        labels = config.values.get("id2label")
-        first, second, third, fourth = depths
-        return cls(
-            layers=sum(depths),
-            depths=(first, second, third, fourth),
-            base=base,
-            classes=len(labels) if isinstance(labels, Mapping) else config.size("num_labels", 2),
-            image_side=config.size("image_size", IMAGE_SIDE),
-            sequence_length=1,
-        )
+        sizes = super().read_sizes(config)
+        widths = [EXPANSION * sizes["base"] * 2**stage for stage in range(STAGES)]
+        config.expect("hidden_sizes", [256, 512, 1024, 2048], widths)
+        return sizes | {"layers": sum(depths), "depths": tuple(depths), "sequence_length": 1}
 
     @property
     def has_sequence(self) -> bool:
@@ -89,8 +75,7 @@ class ResNet(ModelFamily):
     def check(self, key: GraphKey) -> None:
         """An image has no tokens, and a batch norm needs two values of a channel.
 
-        Raises: InputError: ``key.sequence_length`` is not 1, or the last stage makes one value per
-            channel of all images together.
+        Raises: InputError: a sequence length, or one value of a channel in the last stage.
         """
         side = self.image_side
         if key.sequence_length != 1:
@@ -106,29 +91,13 @@ class ResNet(ModelFamily):
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class; there is no attention."""
-        from GraphExtractor.wide_resnet import WideResNet
+        from GraphExtractor.vision_modules import WideResNet
 
         return WideResNet(self.depths, self.base, self.widening, self.classes)
 
-    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
-        """Images in the dtype of the model, and the class of each."""
-        import torch
-
-        return {
-            "images": torch.zeros(key.micro_batch_size, 3, self.image_side, self.image_side),
-            "labels": torch.zeros(key.micro_batch_size, dtype=torch.long),
-        }
-
-    def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
-    ) -> torch.Tensor:
-        """Cross entropy of the classes."""
-        from torch.nn import functional
-
-        return functional.cross_entropy(model(inputs["images"]).float(), inputs["labels"])
+    def side_of_images(self, key: GraphKey) -> int:
+        """See base class."""
+        return self.image_side
 
 
 _HE = "He et al. 2015, table 1; torchvision's checkpoints"

@@ -1,34 +1,32 @@
-"""T5: encoder and decoder with learned biases on the distance between tokens, one table of tokens
-for both and the head."""
+"""T5: encoder and decoder with learned biases on distances, one table of tokens for all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import (
     CrossEntropy,
+    Inputs,
     ModelFamily,
     TensorParallelPlan,
     TransformerFamily,
     token_ids,
 )
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues
 from phaze_common.choices import KeyExchange
 from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
-
 
 @dataclass(frozen=True, kw_only=True)
 class T5(TransformerFamily):
-    """The T5 of Raffel et al. 2020; ``layers`` blocks, half of them in the encoder, half in the
-    decoder.
+    """The T5 of Raffel et al. 2020; half of its ``layers`` blocks are the encoder's.
 
     ``sequence_length`` tokens enter the encoder, and as many the decoder. Position biases are those
     of the first block of each stack, which goes on to send them to the others.
@@ -45,36 +43,36 @@ class T5(TransformerFamily):
         head="head",
         first="*coder.dropout",
     )
+    architectures: ClassVar[tuple[str, ...]] = ("T5ForConditionalGeneration",)
+    fixed: ClassVar[Mapping[str, object]] = {
+        "feed_forward_proj": "relu",
+        "dropout_rate": 0.1,
+        "relative_attention_num_buckets": 32,
+        "tie_word_embeddings": True,
+    }
+    keys: ClassVar[Mapping[str, ConfigSize]] = {
+        "layers": ConfigSize("num_layers", 6),
+        "hidden": ConfigSize("d_model", 512),
+        "heads": ConfigSize("num_heads", 8),
+        "head_width": ConfigSize("d_kv", 64),
+        "ffn": ConfigSize("d_ff", 2048),
+        "vocabulary": ConfigSize("vocab_size", 32128),
+        "sequence_length": ConfigSize("n_positions", 512),
+    }
 
     head_width: int
 
     @classmethod
-    def from_config(cls, config: ConfigValues) -> T5:
-        """See base class."""
-        depth = config.size("num_layers", 6)
-        config.expect_architecture("T5ForConditionalGeneration")
-        config.expect("num_decoder_layers", None, None, depth)
-        config.expect_each(
-            feed_forward_proj="relu",
-            dropout_rate=0.1,
-            relative_attention_num_buckets=32,
-            tie_word_embeddings=True,
-        )
-        return cls(
-            layers=2 * depth,
-            hidden=config.size("d_model", 512),
-            heads=config.size("num_heads", 8),
-            head_width=config.size("d_kv", 64),
-            ffn=config.size("d_ff", 2048),
-            vocabulary=config.size("vocab_size", 32128),
-            sequence_length=config.length("n_positions", 512),
-        )
+    def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
+        """See base class; a configuration counts the blocks of one stack."""
+        sizes = super().read_sizes(config)
+        config.expect("num_decoder_layers", None, None, sizes["layers"])
+        return sizes | {"layers": 2 * sizes["layers"]}
 
     def check(self, key: GraphKey) -> None:
         """Both stacks have blocks, and biases of pairs of tokens stay with the queries.
 
-        Raises:
-            InputError: ``layers`` is odd, or queries would be exchanged.
+        Raises: InputError: ``layers`` is odd, or queries would be exchanged.
         """
         if key.exchange is KeyExchange.ULYSSES and key.sequence_devices > 1:
             raise InputError(
@@ -89,21 +87,17 @@ class T5(TransformerFamily):
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class; ``attention`` is not needed where attention is torch's own function."""
-        from GraphExtractor.encoder_decoder import EncoderDecoder
+        from GraphExtractor.biased_attention import BlockSizes, EncoderDecoder
 
-        return EncoderDecoder(
-            vocabulary, self.hidden, self.layers // 2, self.heads, self.head_width, self.ffn
-        )
+        sizes = BlockSizes(self.hidden, self.heads, self.head_width, self.ffn)
+        return EncoderDecoder(vocabulary, self.layers // 2, sizes)
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """See base class."""
         return {"ids": token_ids(key), "decoder_ids": token_ids(key), "labels": token_ids(key)}
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """Cross entropy of the decoder's next tokens; labels come shifted."""
         return cross_entropy(model(inputs["ids"], inputs["decoder_ids"]), inputs["labels"])

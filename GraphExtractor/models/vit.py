@@ -1,30 +1,28 @@
-"""Vision Transformer: patches of an image and a class token through a pre-LN encoder, and a
-classifier on the class token."""
+"""Vision Transformer: patches of an image and a class token through an encoder, a classifier."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import (
-    CrossEntropy,
+    ImageClassifierFamily,
     ModelFamily,
     TensorParallelPlan,
     TransformerFamily,
 )
+from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, standard_sizes
 from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import torch
 
-    from GraphExtractor.graph import GraphKey
-    from GraphExtractor.sources.config_values import ConfigValues
-
 
 @dataclass(frozen=True, kw_only=True)
-class Vit(TransformerFamily):
+class Vit(ImageClassifierFamily, TransformerFamily):
     """ViTForImageClassification (Dosovitskiy et al. 2020), without dropout.
 
     ``sequence_length`` is the patches of a square image and the class token, so that it is a square
@@ -36,43 +34,37 @@ class Vit(TransformerFamily):
     model_type: ClassVar[str] = "vit"
     blocks: ClassVar[tuple[str, ...]] = ("vit.layers",)
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan(
-        column=("*.attention.q_proj", "*.attention.k_proj", "*.attention.v_proj", "*.mlp.fc1"),
+        column=(*(f"*.attention.{name}_proj" for name in "qkv"), "*.mlp.fc1"),
         row=("*.attention.o_proj", "*.mlp.fc2"),
         entrances=("*.attention", "*.mlp"),
         last="vit.layernorm",
     )
+    architectures: ClassVar[tuple[str, ...]] = ("ViTForImageClassification",)
+    fixed: ClassVar[Mapping[str, object]] = {
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "num_channels": 3,
+        "qkv_bias": True,
+    }
+    keys: ClassVar[Mapping[str, ConfigSize]] = {
+        **standard_sizes(layers=12, hidden=768, heads=12, ffn=3072),
+        "patch": ConfigSize("patch_size", 16),
+    }
 
     patch: int
-    classes: int = 1000  # of ImageNet
 
     @classmethod
-    def from_config(cls, config: ConfigValues) -> Vit:
+    def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
         """See base class."""
-        config.expect_architecture("ViTForImageClassification")
-        config.expect_each(
-            hidden_act="gelu",
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            num_channels=3,
-            qkv_bias=True,
-        )
-        patch = config.size("patch_size", 16)
-        labels = config.values.get("id2label")
-        return cls(
-            layers=config.size("num_hidden_layers", 12),
-            hidden=config.size("hidden_size", 768),
-            heads=config.size("num_attention_heads", 12),
-            ffn=config.size("intermediate_size", 3072),
-            patch=patch,
-            classes=len(labels) if isinstance(labels, Mapping) else config.size("num_labels", 2),
-            sequence_length=(config.size("image_size", 224) // patch) ** 2 + 1,
-        )
+        sizes = super().read_sizes(config)
+        patches = (config.size("image_size", 224) // sizes["patch"]) ** 2
+        return sizes | {"sequence_length": patches + 1}
 
     def check(self, key: GraphKey) -> None:
         """Only square images can be cut into patches, and the class token is on one device.
 
-        Raises:
-            InputError: says which lengths are near, or that a sequence cannot be cut.
+        Raises: InputError: says which lengths are near, or that a sequence cannot be cut.
         """
         patches = key.sequence_length - 1
         side = math.isqrt(patches)
@@ -89,46 +81,18 @@ class Vit(TransformerFamily):
             )
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
-        """See base class; images are of the size that ``key.sequence_length`` patches and a class
-        token need."""
+        """See base class; images have the size that ``key.sequence_length`` needs."""
         from transformers import ViTConfig, ViTForImageClassification
 
-        config = ViTConfig(
-            hidden_size=self.hidden,
-            num_hidden_layers=self.layers,
-            num_attention_heads=self.heads,
-            intermediate_size=self.ffn,
-            image_size=self._image_side(key),
-            patch_size=self.patch,
+        settings = self.written_sizes(
+            image_size=self.side_of_images(key),
             num_labels=self.classes,
             attn_implementation=attention,
         )
-        return ViTForImageClassification(config)
+        return ViTForImageClassification(ViTConfig(**settings))
 
-    def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
-        """Images in the dtype of the model, and the class of each."""
-        import torch
-
-        side = self._image_side(key)
-        return {
-            "images": torch.zeros(key.micro_batch_size, 3, side, side),
-            "labels": torch.zeros(key.micro_batch_size, dtype=torch.long),
-        }
-
-    def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
-    ) -> torch.Tensor:
-        """Cross entropy of the classes, which are not divided over a tensor-parallel group."""
-        from torch.nn import functional
-
-        return functional.cross_entropy(
-            model(pixel_values=inputs["images"]).logits.float(), inputs["labels"]
-        )
-
-    def _image_side(self, key: GraphKey) -> int:
+    def side_of_images(self, key: GraphKey) -> int:
+        """See base class."""
         return math.isqrt(key.sequence_length - 1) * self.patch
 
 
@@ -138,15 +102,9 @@ _SOURCE = (
 
 
 def _vit(layers: int, hidden: int, heads: int, patch: int, published: float) -> Vit:
-    return Vit.sized(
-        layers,
-        hidden,
-        heads,
-        published,
-        patch=patch,
-        sequence_length=(224 // patch) ** 2 + 1,
-        source=_SOURCE,
-    )
+    length = (224 // patch) ** 2 + 1
+    sizes = layers, hidden, heads, published
+    return Vit.sized(*sizes, patch=patch, sequence_length=length, source=_SOURCE)
 
 
 MODELS: Mapping[str, ModelFamily] = {

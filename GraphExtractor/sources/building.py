@@ -1,9 +1,8 @@
-"""Modules of other people built without their weights: what their code does to devices, weights and
-kernels is passed over."""
+"""Modules of other people: built without weights, devices, casts and kernels, and their loss."""
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -14,15 +13,16 @@ from torch.overrides import TorchFunctionMode
 
 from GraphExtractor.checkpoints import checkpointed
 from GraphExtractor.torch_internals import FakeTensor, pytree, unset_fake_temporarily
+from phaze_common.errors import InputError
 
 _CHECKPOINT = torch.utils.checkpoint.checkpoint
 _CHECKPOINT_NAMES = ("checkpoint", "torch_utils_checkpoint")
 _DEVICES = ("cuda", "mps", "xpu", "hpu", "npu")
+_MATRIX_PRODUCTS = ("matmul", "mm", "bmm")
 
 
 class _OnCpu(TorchFunctionMode):  # type: ignore[misc]
-    """Makes on the CPU whatever is asked for on an accelerator: tensors are shapes, wherever they
-    are."""
+    """Makes on the CPU what code puts on an accelerator: tensors are shapes anyway."""
 
     def __torch_function__(
         self, function: Any, _: Any, arguments: Any = (), named: Any = None
@@ -36,42 +36,25 @@ class _OnCpu(TorchFunctionMode):  # type: ignore[misc]
 
 
 _PRODUCTS = frozenset(
-    (
-        *(
-            torch.matmul,
-            torch.mm,
-            torch.bmm,
-            torch.einsum,
-            torch.addmm,
-            torch.baddbmm,
-            torch.conv1d,
-            torch.conv2d,
-            torch.conv3d,
-        ),
-        *(
-            torch.Tensor.matmul,
-            torch.Tensor.__matmul__,
-            torch.Tensor.mm,
-            torch.Tensor.bmm,
-            functional.linear,
-        ),
-    )
+    {
+        functional.linear,
+        torch.Tensor.__matmul__,
+        *(getattr(torch, name) for name in ("einsum", "addmm", "baddbmm")),
+        *(getattr(torch, name) for name in ("conv1d", "conv2d", "conv3d")),
+        *(getattr(owner, name) for owner in (torch, torch.Tensor) for name in _MATRIX_PRODUCTS),
+    }
 )
 
 
 class MixedProducts(TorchFunctionMode):  # type: ignore[misc]
-    """Products of operands in different precisions as autocast runs them: in that of the
-    training."""
+    """Products of operands in different precisions as autocast runs them, in the training's."""
 
     def __torch_function__(
         self, function: Any, _: Any, arguments: Any = (), named: Any = None
     ) -> Any:
         if function in _PRODUCTS:
-            tensors = [
-                each
-                for each in pytree.tree_leaves((arguments, named))
-                if isinstance(each, torch.Tensor)
-            ]
+            leaves = pytree.tree_leaves((arguments, named))
+            tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
             if len({each.dtype for each in tensors if each.is_floating_point()}) > 1:
                 arguments, named = pytree.tree_map_only(
                     torch.Tensor, _in_training_precision, (arguments, named)
@@ -79,9 +62,8 @@ class MixedProducts(TorchFunctionMode):  # type: ignore[misc]
         return function(*arguments, **(named or {}))
 
 
-_TRANSFORMS = frozenset(
-    getattr(torch.fft, name) for name in torch.fft.__all__ if name != "Tensor"
-) | {torch.stft}
+_TRANSFORMS = {getattr(torch.fft, name) for name in torch.fft.__all__ if name != "Tensor"}
+_TRANSFORMS |= {torch.stft}
 
 
 class _WideTransforms(TorchFunctionMode):  # type: ignore[misc]
@@ -104,45 +86,34 @@ def _in_float32(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _on_cpu(value: Any) -> Any:
-    kind = (
-        value.type
-        if isinstance(value, torch.device)
-        else value.partition(":")[0]
-        if isinstance(value, str)
-        else None
-    )
-    return torch.device("cpu") if kind in _DEVICES else value
+    kind = value.type if isinstance(value, torch.device) else value
+    device = isinstance(kind, str) and kind.partition(":")[0] in _DEVICES
+    return torch.device("cpu") if device else value
 
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """While active, weights are not initialised, modules neither moved nor cast, nothing is
+    """While active, weights are not initialised, modules stay where and as they are, nothing is
     compiled, and checkpoints are seen.
 
-    Precision is what a study asks for, not what the code does.
+    Precision is what a study says, not what the code does.
     """
     names = [name for name in dir(torch.nn.init) if name.endswith("_") and not name.startswith("_")]
-    patches: list[Any] = [
-        patch.object(torch.nn.init, name, lambda tensor, *_, **__: tensor) for name in names
-    ]
-    patches += [
-        patch.object(torch.nn.Module, "_apply", lambda module, *_, **__: module),
-        patch.object(torch, "compile", _uncompiled),
-        *(patch.object(module, name, checkpointed) for module, name in _holding_checkpoint()),
-        *(patch.object(torch, name, _by_value(name)) for name in ("cond", "while_loop")),
-    ]
-    for each in patches:
-        each.start()
-    try:
+    with ExitStack() as stack:
+        for owner, name, replacement in (
+            *((torch.nn.init, name, lambda tensor, *_, **__: tensor) for name in names),
+            (torch.nn.Module, "_apply", lambda module, *_, **__: module),
+            (torch, "compile", _uncompiled),
+            *((module, name, checkpointed) for module, name in _holding_checkpoint()),
+            *((torch, name, _by_value(name)) for name in ("cond", "while_loop")),
+        ):
+            stack.enter_context(patch.object(owner, name, replacement))
         with _OnCpu(), _WideTransforms():
             yield
-    finally:
-        for each in reversed(patches):
-            each.stop()
 
 
 def _uncompiled(model: Any = None, **_: Any) -> Any:
-    return model if model is not None else lambda function: function
+    return (lambda function: function) if model is None else model
 
 
 def _by_value(name: str) -> Callable[..., Any]:
@@ -168,7 +139,7 @@ def built_on_fake(build: Callable[[], Any]) -> Any:
     """
     try:
         return build()
-    except Exception:  # noqa: BLE001 - some code cannot be built from fake tensors: whatever is wrong comes up again below
+    except Exception:  # noqa: BLE001 - code that needs values: whatever is wrong comes up again
         pass
     try:
         with unset_fake_temporarily(), torch.device("meta"):
@@ -190,10 +161,9 @@ def _make_fake(model: torch.nn.Module) -> None:
             return tensor
         if id(tensor) not in made:
             empty = torch.empty(tensor.shape, dtype=tensor.dtype)
-            is_parameter = isinstance(tensor, torch.nn.Parameter)
-            made[id(tensor)] = (
-                torch.nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty
-            )
+            if isinstance(tensor, torch.nn.Parameter):
+                empty = torch.nn.Parameter(empty, tensor.requires_grad)
+            made[id(tensor)] = empty
         return made[id(tensor)]
 
     for module in model.modules():
@@ -202,18 +172,79 @@ def _make_fake(model: torch.nn.Module) -> None:
 
 
 def as_fake(value: Any, dtype: torch.dtype) -> Any:
-    """A tensor as a fake one of a training in ``dtype``: floating-point inputs come in that
-    precision."""
+    """A tensor as a fake one; floating-point inputs are in ``dtype``, that of the training."""
     if value.is_floating_point() and value.dtype != dtype:
         return torch.empty(value.shape, dtype=dtype)
     return value if isinstance(value, FakeTensor) else torch.empty(value.shape, dtype=value.dtype)
 
 
 def made_on_fake(make: Callable[[], Any]) -> Any:
-    """What ``make()`` returns under the active fake mode, or, where its code needs values, outside
-    of it."""
+    """What ``make()`` returns under the active fake mode, or outside it where code needs values."""
     try:
         return make()
     except Exception:  # noqa: BLE001 - whatever is wrong comes up again
         with unset_fake_temporarily():
             return make()
+
+
+def own_loss(output: Any) -> torch.Tensor | None:
+    """The loss that an output carries: itself, its ``loss``, or the one scalar in it."""
+    if _is_scalar(output):
+        return output
+    named = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    if _is_scalar(named):
+        return named
+    scalars = [each for each in tensors_in(output) if _is_scalar(each)]
+    return scalars[0] if len(scalars) == 1 else None
+
+
+def mean_of(output: Any, path: str) -> torch.Tensor:
+    """Sum of the means of all floating-point tensors of an output.
+
+    Raises: InputError: there are none.
+    """
+    means = [tensor.mean() for tensor in tensors_in(output) if tensor.is_floating_point()]
+    if not means:
+        raise InputError(
+            f"the output of the model in {path} ({type(output).__name__}) holds no floating-point "
+            "tensor to take a loss from; return one, or write loss(output)"
+        )
+    return torch.stack(means).sum() if len(means) > 1 else means[0]
+
+
+def checked_loss(loss: object, path: str) -> torch.Tensor:
+    """``loss``, if a step can minimise it.
+
+    Raises: InputError: it is no floating-point scalar, or depends on no parameter.
+    """
+    if not isinstance(loss, torch.Tensor):
+        raise InputError(
+            f"loss() in {path} returns {type(loss).__name__}; return a tensor with one "
+            "floating-point value"
+        )
+    if loss.numel() != 1 or not loss.is_floating_point():
+        shape = tuple(loss.shape)
+        raise InputError(
+            f"the loss in {path} is {loss.dtype} of shape {shape}; return a tensor with one "
+            "floating-point value"
+        )
+    # a trace of the forward pass alone has no gradients
+    if torch.is_grad_enabled() and not loss.requires_grad:
+        raise InputError(
+            f"the loss in {path} depends on no parameter; compute it from the output, without "
+            "detach() or no_grad()"
+        )
+    return loss.reshape(())
+
+
+def tensors_in(output: Any) -> list[torch.Tensor]:
+    """All tensors of an output, also of one that is a record of named fields."""
+    leaves = pytree.tree_leaves(output if isinstance(output, dict | list | tuple) else [output])
+    found = [each for each in leaves if isinstance(each, torch.Tensor)]
+    if not found and hasattr(output, "__dict__"):
+        found = [each for each in vars(output).values() if isinstance(each, torch.Tensor)]
+    return found
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.numel() == 1 and value.is_floating_point()

@@ -1,5 +1,4 @@
-"""A Hugging Face ``config.json``: a family of ours where it can express the configuration, else
-transformers' own module."""
+"""A Hugging Face ``config.json``: a family of ours where it can express it, else transformers'."""
 
 from __future__ import annotations
 
@@ -13,14 +12,19 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from GraphExtractor.layer_modules import LayerModules, find_layer_modules
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TransformerFamily
-from GraphExtractor.sources.config_bounds import check_sizes
+from GraphExtractor.models.base import (
+    CrossEntropy,
+    Inputs,
+    ModelFamily,
+    TransformerFamily,
+    UndescribedFamily,
+)
 from GraphExtractor.sources.config_values import (
     LONGEST_DEFAULT,
     ConfigValues,
     HuggingFaceForm,
     InexpressibleError,
+    check_sizes,
     with_floats,
 )
 from GraphExtractor.sources.hf_files import (
@@ -44,35 +48,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _POSITIONS = (
-    *(
-        "max_target_positions",
-        "max_position_embeddings",
-        "n_positions",
-        "max_seq_len",
-        "max_sequence_length",
-        "seq_length",
-    ),
-    *("n_ctx", "context_length", "max_context_length"),
+    *("max_target_positions", "max_position_embeddings", "n_positions", "max_seq_len"),
+    *("max_sequence_length", "seq_length", "n_ctx", "context_length", "max_context_length"),
 )
 _EXPERTS = (
-    "num_local_experts",
-    "n_routed_experts",
-    "num_experts",
-    "moe_num_experts",
-    "num_routed_experts",
+    *("num_local_experts", "n_routed_experts", "num_experts"),
+    *("moe_num_experts", "num_routed_experts"),
 )
-_WITH_EXPERTS = (
-    "is_moe",
-    "use_moe",
-    "enable_moe_block",
-)  # switches, of models that are dense without
+_WITH_EXPERTS = ("is_moe", "use_moe", "enable_moe_block")  # switches of models that may be dense
 _TEXT_PARTS = (
-    "text_config",
-    "decoder",
-    "decoder_config",
-    "language_config",
-    "text_encoder",
-    "llm_config",
+    *("text_config", "decoder", "decoder_config"),
+    *("language_config", "text_encoder", "llm_config"),
 )
 # samples of a crop in pre-training, 15.6 s at 16 kHz (Baevski et al. 2020, section 4.2)
 LONGEST_SOUND = 250_000
@@ -81,8 +67,7 @@ LONGEST_SOUND = 250_000
 def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFamily:
     """The model of a configuration file; ``families`` by the model type that they read.
 
-    Raises:
-        InputError: the file is no configuration, or of a model that transformers does not know.
+    Raises: InputError: the file is no configuration, or of a model that transformers does not know.
     """
     config = ConfigValues(path, _content(path))
     model_type = config.values.get("model_type")
@@ -93,26 +78,23 @@ def read_config(path: str, families: Mapping[str, type[ModelFamily]]) -> ModelFa
         )
     if model_type in families:
         try:
-            return replace(
-                _checked(families[model_type].from_config(config), path), vocabulary_multiple=1
-            )
+            family = _checked(families[model_type].from_config(config), path)
+            return replace(family, vocabulary_multiple=1)
         except InexpressibleError as missing:
             _say_that_own(path, f"family {model_type} does not have {missing}")
         except NotImplementedError:
             _say_that_own(path, f"family {model_type} reads no configurations")
     _check_known(path, model_type)
+    text = json.dumps(config.values, sort_keys=True)
     length, tokens = _default_length(config.values, model_type)
     experts, stacked = _experts(config.values, model_type)
     return HuggingFaceModule(
-        layers=0,
         sequence_length=length,
         tokens=tokens,
         experts=experts if stacked else 0,
         mixture=experts > 0,
         path=path,
-        version=hashlib.blake2b(
-            json.dumps(config.values, sort_keys=True).encode(), digest_size=10
-        ).hexdigest(),
+        version=hashlib.blake2b(text.encode(), digest_size=10).hexdigest(),
     )
 
 
@@ -122,69 +104,57 @@ def _say_that_own(path: str, why: str) -> None:
 
 
 def _default_length(values: Mapping[str, Any], model_type: str) -> tuple[int, bool]:
-    """Sequence length where none is asked for, and whether one can be: what reads no text and no
-    sound has but one size."""
+    """Sequence length where none is given, and whether one can be: images have but one size."""
     defaults = default_values(model_type)
     reads = forward_parameters(model_type, named_architecture(values, defaults))
+    own, *parts = _parts(values, defaults)
     if reads and not reads & {"input_ids", "decoder_input_ids"}:
-        spectrogram = (
-            "input_values" in reads
-            and "num_mel_bins" in {**defaults, **values}
-            and "conv_kernel" not in defaults
-        )
-        if "pixel_values" in reads or spectrogram:
+        spectrogram = "num_mel_bins" in own and "conv_kernel" not in defaults
+        if "pixel_values" in reads or ("input_values" in reads and spectrogram):
             return 1, False
         if "input_values" in reads:
             return LONGEST_SOUND, True
-    parts = [{**defaults, **values}]
-    for name in _TEXT_PARTS:
-        own, default = values.get(name), defaults.get(name)
-        if isinstance(own, Mapping):
-            known = (
-                default
-                if isinstance(default, Mapping)
-                else default_values(str(own.get("model_type", "")))
-            )
-            parts.append({**known, **own})
-        elif isinstance(default, Mapping):
-            parts.append(dict(default))
-    found = next(
-        (part[key] for part in parts for key in _POSITIONS if type(part.get(key)) is int),
-        LONGEST_DEFAULT,
+    lengths = (
+        part[key] for part in (own, *parts) for key in _POSITIONS if type(part.get(key)) is int
     )
+    found = next(lengths, LONGEST_DEFAULT)
     if places_tokens_behind_padding(model_type):
-        padding = parts[0].get("pad_token_id")
+        padding = own.get("pad_token_id")
         found -= (padding if type(padding) is int else 0) + 1
     return max(min(found, LONGEST_DEFAULT), 1), True
 
 
-def _experts(values: Mapping[str, Any], model_type: str) -> tuple[int, bool]:
-    """How many experts a layer has, 0 where there are none, and whether they are stacked and so can
-    be divided."""
-    defaults = default_values(model_type)
+def _parts(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A configuration with its defaults, then those of its parts about text."""
     parts: list[Mapping[str, Any]] = [{**defaults, **values}]
     for name in _TEXT_PARTS:
-        own, known = (
-            each if isinstance(each, Mapping) else {}
-            for each in (values.get(name), defaults.get(name))
-        )
-        parts.append({**known, **own})
+        own, known = values.get(name), defaults.get(name)
+        if isinstance(own, Mapping) and not isinstance(known, Mapping):
+            known = default_values(str(own.get("model_type", "")))
+        given = (each for each in (known, own) if isinstance(each, Mapping))
+        parts.append({key: value for each in given for key, value in each.items()})
+    return parts
+
+
+def _experts(values: Mapping[str, Any], model_type: str) -> tuple[int, bool]:
+    """How many experts a layer has (0: none), and whether they are stacked, so can be divided."""
+    parts = _parts(values, default_values(model_type))
     types = {model_type, *(part.get("model_type") for part in parts)}
     stacked = any(stacks_experts(each) for each in types if isinstance(each, str))
-    told = [part for part in parts if not any(part.get(name) is False for name in _WITH_EXPERTS)]
-    found = (part[key] for part in told for key in _EXPERTS if type(part.get(key)) is int)
+    with_experts = [
+        part for part in parts if not any(part.get(name) is False for name in _WITH_EXPERTS)
+    ]
+    found = (part[key] for part in with_experts for key in _EXPERTS if type(part.get(key)) is int)
     return next((count for count in found if count > 1), 0), stacked
 
 
 def _checked(family: ModelFamily, path: str) -> ModelFamily:
     if isinstance(family, TransformerFamily):
         own_width = getattr(family, "head_width", 0) or hasattr(family, "value_width")
-        for what, size, heads in (
-            ("hidden width", family.hidden, family.heads),
-            ("heads", family.heads, family.kv_heads),
-        ):
-            if size % heads and not (own_width and what == "hidden width"):
-                by = "key/value heads" if what == "heads" else "attention heads"
+        hidden = (family.hidden, "hidden width", family.heads, "attention heads")
+        shared = (family.heads, "heads", family.kv_heads, "key/value heads")
+        for size, what, heads, by in (shared,) if own_width else (hidden, shared):
+            if size % heads:
                 raise InputError(
                     f"{path}: {heads} {by} do not divide {what} {size}; correct one of them"
                 )
@@ -195,18 +165,13 @@ def _content(path: str) -> Mapping[str, Any]:
     try:
         stat = Path(path).stat()
     except OSError:  # which reading says
-        return _parsed(path)
-    return _unchanged(path, stat.st_mtime_ns, stat.st_size)
+        return _parsed(path, 0, 0)
+    return _parsed(path, stat.st_mtime_ns, stat.st_size)
 
 
-@lru_cache(maxsize=16)  # every step of building a model asks for its configuration
-def _unchanged(path: str, modified_ns: int, size_bytes: int) -> Mapping[str, Any]:
-    """``_parsed`` of a file of this size that was written at ``modified_ns``; not to be changed by
-    who reads it."""
-    return _parsed(path)
-
-
-def _parsed(path: str) -> Mapping[str, Any]:
+@lru_cache(maxsize=16)  # every step of building a model reads its configuration
+def _parsed(path: str, modified_ns: int, size_bytes: int) -> Mapping[str, Any]:
+    """The content of a file of this size that was written at ``modified_ns``."""
     content = read_json(Path(path), "a config.json")
     if not isinstance(content, dict):
         raise InputError(
@@ -218,33 +183,25 @@ def _parsed(path: str) -> Mapping[str, Any]:
 
 def _check_known(path: str, model_type: str) -> None:
     known = known_model_types()
-    if (
-        known and model_type not in known
-    ):  # of another version nothing is known: it is said when the model is built
-        hint = nearest(
-            model_type,
-            known,
-            "a model with code of its own is given as a model.py with build() and example_inputs()",
+    # of another version nothing is known: it is said when the model is built
+    if known and model_type not in known:
+        own = (
+            "a model with code of its own is given as a model.py with build() and example_inputs()"
         )
+        hint = nearest(model_type, known, own)
         raise InputError(f"{path}: transformers knows no model_type {model_type!r}; {hint}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class HuggingFaceModule(ModelFamily):
-    """A configuration of transformers as it stands; ``version`` is a hash of its content,
-    ``tokens`` whether it has a length.
+class HuggingFaceModule(UndescribedFamily):
+    """A configuration of transformers as it stands.
 
     ``mixture``: it has experts, though its code may hold each by itself, which no plan divides.
     """
 
     folder: ClassVar[str] = "HuggingFace"
-    blocks: ClassVar[tuple[str, ...]] = ()
-    described: ClassVar[bool] = False
     drops_unused: ClassVar[bool] = True
 
-    path: str
-    version: str
-    tokens: bool = True
     mixture: bool = False
 
     @property
@@ -258,25 +215,22 @@ class HuggingFaceModule(ModelFamily):
         return [HuggingFaceForm()]
 
     def tried_otherwise(self, error: Exception) -> bool:
-        """See base class: with masks where its code reads them, then without images where it can do
-        without."""
+        """See base class: with masks where its code reads them, then without images."""
         from GraphExtractor.sources.hf_building import other_form
 
-        found = other_form(ConfigValues(self.path, _content(self.path)), self._forms, error)
+        found = other_form(self._config, self._forms, error)
         if found is not None:
             self._forms.append(found)
         return found is not None
 
+    @property
+    def _config(self) -> ConfigValues:
+        return ConfigValues(self.path, _content(self.path))
+
     @cached_property
     def _image_tokens(self) -> dict[tuple[int, int], int]:
-        """Tokens that stand for an image, by micro-batch size and sequence length, of the models
-        that were built."""
+        """Tokens of an image by micro-batch size and sequence length of models that were built."""
         return {}
-
-    @property
-    def has_sequence(self) -> bool:
-        """See base class."""
-        return self.tokens
 
     def check(self, key: GraphKey) -> None:
         """See base class."""
@@ -292,10 +246,6 @@ class HuggingFaceModule(ModelFamily):
                 f"{self.path} has no plan for context parallelism, given degree {key.cp}; use 1"
             )
 
-    def layer_modules(self, model: torch.nn.Module) -> LayerModules:
-        """See base class."""
-        return find_layer_modules(model)
-
     def failures(self) -> AbstractContextManager[None]:
         """See base class."""
         from GraphExtractor.sources.hf_building import REMEDY
@@ -307,33 +257,24 @@ class HuggingFaceModule(ModelFamily):
         """See base class."""
         from GraphExtractor.sources.hf_building import build, image_tokens
 
-        config = ConfigValues(self.path, _content(self.path))
         form = self._forms[-1]
-        model = build(config, attention, form, key.ep)
+        model = build(self._config, attention, form, key.ep)
         if form.images:
-            self._image_tokens[key.micro_batch_size, key.sequence_length] = image_tokens(
-                model, config, key
-            )
+            place = key.micro_batch_size, key.sequence_length
+            self._image_tokens[place] = image_tokens(model, self._config, key)
         return model
 
     def left_out(self, graph: ModelGraph) -> tuple[str, ...]:
         """See base class: limits of attention that its code does not tell, or that save nothing."""
+        from GraphExtractor.score_mask import score_products
         from GraphExtractor.sources.hf_building import limits_of_attention
 
-        limits = limits_of_attention(ConfigValues(self.path, _content(self.path)))
-        operators = [
-            each
-            for layer in graph.layers
-            for each in layer.forward.operators
-            if each.core_attention and each.gemms
-        ]
+        limits = limits_of_attention(self._config)
+        operators = score_products(graph.layers)
         if any(each.window is not None for each in operators) or not operators:
             return ()
-        whom = (
-            "its own and all earlier tokens"
-            if all(each.causal for each in operators)
-            else "all tokens"
-        )
+        causal = all(each.causal for each in operators)
+        whom = "its own and all earlier tokens" if causal else "all tokens"
         return tuple(
             f"{self.path}: {name} {limit} is not priced: scores of every token with {whom} are"
             for name, limit in limits.items()
@@ -344,19 +285,12 @@ class HuggingFaceModule(ModelFamily):
         """See base class."""
         from GraphExtractor.sources.hf_building import inputs
 
-        form = self._forms[-1]
-        tokens = (
-            self._image_tokens.get((key.micro_batch_size, key.sequence_length), 0)
-            if form.images
-            else 0
-        )
-        return inputs(ConfigValues(self.path, _content(self.path)), key, tokens, form)
+        form, place = self._forms[-1], (key.micro_batch_size, key.sequence_length)
+        tokens = self._image_tokens.get(place, 0) if form.images else 0
+        return inputs(self._config, key, tokens, form)
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
         """See base class."""
         from GraphExtractor.sources.hf_building import loss

@@ -1,10 +1,10 @@
-"""What transformers' own files say of a model, read as text: importing them takes seconds no stored
-graph should wait for."""
+"""What transformers' own files say of a model, read as text: importing them takes seconds."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,25 +13,13 @@ from typing import Any
 # what a model type is trained for where its configuration names no architecture; encoders come as
 # decoders too
 _TASKS = (
-    "MASKED_LM",
-    "CAUSAL_LM",
-    "IMAGE_TEXT_TO_TEXT",
-    "ZERO_SHOT_IMAGE_CLASSIFICATION",
-    "IMAGE_CLASSIFICATION",
-    "SEMANTIC_SEGMENTATION",
-    "OBJECT_DETECTION",
-    "VIDEO_CLASSIFICATION",
-    "AUDIO_CLASSIFICATION",
-    "SEQUENCE_CLASSIFICATION",
+    "MASKED_LM CAUSAL_LM IMAGE_TEXT_TO_TEXT ZERO_SHOT_IMAGE_CLASSIFICATION IMAGE_CLASSIFICATION "
+    "SEMANTIC_SEGMENTATION OBJECT_DETECTION VIDEO_CLASSIFICATION AUDIO_CLASSIFICATION "
+    "SEQUENCE_CLASSIFICATION"
 )
-_PAIRED_TASKS = (
-    "SEQ_TO_SEQ_CAUSAL_LM",
-    "SPEECH_SEQ_2_SEQ",
-)  # of encoder-decoder models, before all others
-_PARTS = (
-    "sub_configs_defaults",
-    "sub_configs",
-)  # of a configuration's class: the classes of its parts, by name
+_PAIRED_TASKS = "SEQ_TO_SEQ_CAUSAL_LM SPEECH_SEQ_2_SEQ"  # of encoder-decoders, before all others
+# of a configuration's class: the classes of its parts, by name
+_PARTS = ("sub_configs_defaults", "sub_configs")
 
 
 @lru_cache(maxsize=64)
@@ -53,15 +41,11 @@ def _mappings() -> Mapping[str, Mapping[str, Any]]:
         except (OSError, SyntaxError):
             continue
         for node in tree.body:
-            if (
-                isinstance(node, ast.Assign)
-                and isinstance(node.value, ast.Call)
-                and isinstance(node.targets[0], ast.Name)
-            ):
-                try:
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+                continue
+            if isinstance(node.targets[0], ast.Name):
+                with suppress(ValueError, TypeError, IndexError):
                     found[node.targets[0].id] = dict(ast.literal_eval(node.value.args[0]))
-                except (ValueError, TypeError, IndexError):
-                    continue
     return found
 
 
@@ -73,27 +57,19 @@ def _models() -> Path:
 
 
 def _file(kind: str, model_type: str) -> Path:
-    folder: str = (
-        _mappings()
-        .get("SPECIAL_MODEL_TYPE_TO_MODULE_NAME", {})
-        .get(model_type, model_type.replace("-", "_"))
-    )
+    special = _mappings().get("SPECIAL_MODEL_TYPE_TO_MODULE_NAME", {})
+    folder: str = special.get(model_type, model_type.replace("-", "_"))
     return _models() / folder / f"{kind}_{folder}.py"
 
 
 def default_values(model_type: str) -> dict[str, Any]:
     """What a configuration of this type says where its file leaves it out, parts of it included."""
     classes = _classes(_file("configuration", model_type))
-    stated = {each: dict(_assignments(each)).get("model_type") for each in classes.values()}
-    own = next(
-        (
-            each
-            for each, name in stated.items()
-            if isinstance(name, ast.Constant) and name.value == model_type
-        ),
-        None,
-    )
-    return _defaults(own, classes) if own else {}
+    for each in classes.values():
+        name = dict(_assignments(each)).get("model_type")
+        if isinstance(name, ast.Constant) and name.value == model_type:
+            return _defaults(each, classes)
+    return {}
 
 
 def _defaults(
@@ -109,13 +85,13 @@ def _defaults(
                 if depth and isinstance(key, ast.Constant):
                     values[str(key.value)] = _part(part, classes, depth - 1)
         elif not isinstance(values.get(name), Mapping):
-            values |= _literal(name, value)
+            with suppress(ValueError, TypeError):
+                values[name] = ast.literal_eval(value)
     return values
 
 
 def _part(part: ast.expr, classes: Mapping[str, ast.ClassDef], depth: int) -> dict[str, Any]:
-    """Defaults of a part of a configuration, given as its class, or as a call that names its
-    type."""
+    """Defaults of a part of a configuration: its class, or a call that names its type."""
     if isinstance(part, ast.Name) and part.id in classes:
         return _defaults(classes[part.id], classes, depth)
     if isinstance(part, ast.Call):
@@ -127,42 +103,27 @@ def _part(part: ast.expr, classes: Mapping[str, ast.ClassDef], depth: int) -> di
 
 def _assignments(own: ast.ClassDef) -> Iterator[tuple[str, ast.expr]]:
     for node in own.body:
-        target = (
-            node.targets[0]
-            if isinstance(node, ast.Assign)
-            else node.target
-            if isinstance(node, ast.AnnAssign)
-            else None
-        )
-        if (
-            isinstance(target, ast.Name)
-            and isinstance(node, ast.Assign | ast.AnnAssign)
-            and node.value is not None
-        ):
+        if isinstance(node, ast.Assign):
+            target: ast.expr = node.targets[0]
+        elif isinstance(node, ast.AnnAssign):
+            target = node.target
+        else:
+            continue
+        if isinstance(target, ast.Name) and node.value is not None:
             yield target.id, node.value
 
 
-def _literal(name: str, value: ast.expr) -> dict[str, Any]:
-    try:
-        return {name: ast.literal_eval(value)}
-    except (ValueError, TypeError):
-        return {}
-
-
 def known_model_types() -> tuple[str, ...]:
-    """The types of models that transformers has configurations for; none where its files do not
-    tell."""
+    """The types of models that transformers has configurations for; none where unknown."""
     return tuple(_mappings().get("CONFIG_MAPPING_NAMES", {}))
 
 
 def architecture_name(model_type: str, paired: bool) -> str | None:
-    """The class that models of this type usually are, where a configuration names none; ``paired``
-    ones read and write."""
+    """The usual class of models of this type; ``paired`` ones read and write."""
     tables = _mappings()
-    tables_in_order = [
-        f"MODEL_FOR_{task}_MAPPING_NAMES" for task in (*(_PAIRED_TASKS if paired else ()), *_TASKS)
-    ]
-    for table in (*tables_in_order, "MODEL_MAPPING_NAMES"):
+    tasks = f"{_PAIRED_TASKS} {_TASKS}" if paired else _TASKS
+    names = [f"MODEL_FOR_{task}_MAPPING_NAMES" for task in tasks.split()]
+    for table in (*names, "MODEL_MAPPING_NAMES"):
         found = tables.get(table, {}).get(model_type)
         if found:
             return str(found[0] if isinstance(found, list | tuple) else found)
@@ -181,10 +142,8 @@ def _forward(name: str, classes: Mapping[str, ast.ClassDef]) -> Iterator[str]:
         return
     for node in own.body:
         if isinstance(node, ast.FunctionDef) and node.name == "forward":
-            yield from (
-                each.arg
-                for each in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
-            )
+            given = node.args
+            yield from (each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs))
             return
     for base in own.bases:
         if isinstance(base, ast.Name):
@@ -219,6 +178,5 @@ def named_architecture(values: Mapping[str, Any], defaults: Mapping[str, Any]) -
     if named:
         name = named[0] if isinstance(named, list) else named
         return name if isinstance(name, str) else None
-    return architecture_name(
-        str(values["model_type"]), bool({**defaults, **values}.get("is_encoder_decoder"))
-    )
+    paired = bool({**defaults, **values}.get("is_encoder_decoder"))
+    return architecture_name(str(values["model_type"]), paired)

@@ -1,5 +1,4 @@
-"""What a module of transformers reads: from the names that its ``forward`` takes and from the sizes
-in its configuration.
+"""What a module of transformers reads: from the names that it takes and its sizes.
 
 Images have the size the configuration says, speech its frames or as many samples as the sequence is
 long, texts the sequence length. Labels are of the kind that the class's loss compares; where that
@@ -27,42 +26,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PHOTOGRAPH = (224, 224)  # of models without a size of their own: ImageNet's crops
-DETECTION_IMAGE = (
-    800,
-    1333,
-)  # shortest and longest side that detectors scale images to (Carion et al. 2020, section 4)
-SQUARE_IMAGE = (
-    640,
-    640,
-)  # that real-time detectors scale images to (Zhao et al. 2024, RT-DETR, section 5.1)
+# shortest and longest side that detectors scale images to (Carion et al. 2020, section 4)
+DETECTION_IMAGE = (800, 1333)
+# that real-time detectors scale images to (Zhao et al. 2024, RT-DETR, section 5.1)
+SQUARE_IMAGE = (640, 640)
 _OF_SQUARES = ("RTDetr", "DFine", "PPDocLayout", "Deimv2")
 _VISION_PARTS = (
-    "vision_config",
-    "image_config",
-    "vision",
-    "encoder",
-    "backbone_config",
-    "vit_config",
-    "qformer_config",
+    *("vision_config", "image_config", "vision", "encoder"),
+    *("backbone_config", "vit_config", "qformer_config"),
 )
 _TEXT_TASKS = (
-    "LMHeadModel",
-    "WithLMHead",
-    "ForCausalLM",
-    "ForMaskedLM",
-    "ForConditionalGeneration",
-    "ForTokenClassification",
+    *("LMHeadModel", "WithLMHead", "ForCausalLM", "ForMaskedLM"),
+    *("ForConditionalGeneration", "ForTokenClassification"),
 )
 _SAMPLE_TASKS = ("Classification", "WithTeacher", "ForNextSentencePrediction")
 _PIXEL_TASKS = ("SemanticSegmentation", "DepthEstimation")
 _BY_VALUE_TASKS = (
-    "ObjectDetection",
-    "ForCTC",
-    "Segmentation",
-    "ForPreTraining",
-    "ForMaskedImageModeling",
-    "ForRNNT",
-    "ForTDT",
+    *("ObjectDetection", "Segmentation", "ForCTC", "ForRNNT", "ForTDT"),
+    *("ForPreTraining", "ForMaskedImageModeling"),
 )
 _KINDS_OF_TOKENS = ("mm_token_type_ids", "token_type_ids")
 _PER_SAMPLE = ("next_sentence_label", "sentence_order_label", "start_positions", "end_positions")
@@ -102,15 +83,12 @@ class Reader:
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """Tensors by name, with labels where they can be given.
 
-        Raises:
-            InputError: it needs something that is not known.
+        Raises: InputError: it needs something that is not known.
         """
         given = dict(self._data(key))
+        several = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
         for name, parameter in self.parameters.items():
-            needed = parameter.default is inspect.Parameter.empty and parameter.kind not in (
-                inspect.Parameter.VAR_KEYWORD,
-                inspect.Parameter.VAR_POSITIONAL,
-            )
+            needed = parameter.default is inspect.Parameter.empty and parameter.kind not in several
             if needed and name != "self" and name not in given:
                 raise InputError(
                     f"{self.path}: {self.name} reads {name!r}, whose shape the configuration does "
@@ -145,24 +123,21 @@ class Reader:
     @property
     def can_do_without_images(self) -> bool:
         """Whether it reads a text that need have no images."""
-        names = self.parameters
-        return {"input_ids", "pixel_values"} <= names.keys() and names[
-            "pixel_values"
-        ].default is None
+        return self._reads_both and self.parameters["pixel_values"].default is None
 
     @property
     def joins_images(self) -> bool:
         """Whether tokens of its text stand for an image."""
-        return {
-            "input_ids",
-            "pixel_values",
-        } <= self.parameters.keys() and self._image_token is not None
+        return self._reads_both and self._image_token is not None
+
+    @property
+    def _reads_both(self) -> bool:
+        return {"input_ids", "pixel_values"} <= self.parameters.keys()
 
     @property
     def _image_token(self) -> int | None:
-        found = (
-            getattr(self.settings, name, None) for name in ("image_token_id", "image_token_index")
-        )
+        names = "image_token_id", "image_token_index"
+        found = (getattr(self.settings, name, None) for name in names)
         return next((value for value in found if isinstance(value, int)), None)
 
     def _text(self, batch: int, length: int) -> torch.Tensor:
@@ -171,11 +146,12 @@ class Reader:
                 f"{self.path}: an image is {self.image_tokens} tokens of the text of {self.name}, "
                 f"more than sequence length {length}; ask for a longer one with --sequence-length"
             )
-        special = {
-            value
-            for part in (self.settings, *vars(self.settings).values())
-            for value in _special_tokens(part)
-        }
+        special: set[int] = set()  # numbers of tokens that mean something to a model
+        for part in (self.settings, *vars(self.settings).values()):
+            values = vars(part) if hasattr(part, "__dict__") else {}
+            special |= {
+                each for name, each in values.items() if "token" in name and type(each) is int
+            }
         plain = next(number for number in range(len(special) + 1) if number not in special)
         text = torch.full((batch, length), plain, dtype=torch.long)
         if self.image_tokens:
@@ -208,7 +184,8 @@ class Reader:
                 yield name, _ids(batch)
         if "labels" not in names:
             return
-        if self.name.endswith(_TEXT_TASKS) or self._encodes_and_decodes:
+        paired = "decoder_input_ids" in names and not self.name.endswith(_SAMPLE_TASKS)
+        if self.name.endswith(_TEXT_TASKS) or paired:
             yield "labels", _ids(batch, key.sequence_length)
         elif self.name.endswith(_PIXEL_TASKS):
             yield "labels", _ids(batch, *given["pixel_values"].shape[-2:])
@@ -218,10 +195,6 @@ class Reader:
             yield "labels", _ids(batch, key.sequence_length)
         elif not self.name.endswith(_BY_VALUE_TASKS):
             yield "labels", _ids(batch)
-
-    @property
-    def _encodes_and_decodes(self) -> bool:
-        return "decoder_input_ids" in self.parameters and not self.name.endswith(_SAMPLE_TASKS)
 
     def _parts(self) -> Iterator[Any]:
         """The configuration, then those of what reads images."""
@@ -233,10 +206,7 @@ class Reader:
 
     def _setting(self, *names: str) -> Any:
         found = (getattr(part, name, None) for part in self._parts() for name in names)
-        return next(
-            (value for value in found if value is not None and not isinstance(value, property)),
-            None,
-        )
+        return next((each for each in found if not isinstance(each, property | None)), None)
 
     def _image(self) -> tuple[int, ...]:
         channels = self._setting("num_channels", "in_channels", "in_chans")
@@ -245,10 +215,8 @@ class Reader:
             size = SQUARE_IMAGE if self.name.startswith(_OF_SQUARES) else DETECTION_IMAGE
         size = PHOTOGRAPH if size is None else size
         if isinstance(size, Mapping):
-            size = (
-                size.get("height", size.get("shortest_edge", PHOTOGRAPH[0])),
-                size.get("width", size.get("shortest_edge", 224)),
-            )
+            shortest = size.get("shortest_edge", PHOTOGRAPH[0])
+            size = size.get("height", shortest), size.get("width", shortest)
         height, width = size[:2] if isinstance(size, list | tuple) else (size, size)
         frames = self._setting("num_frames")
         channels = channels if isinstance(channels, int) else 3
@@ -258,13 +226,11 @@ class Reader:
         settings = self.settings
         bins = getattr(settings, "num_mel_bins", None)
         positions = getattr(settings, "max_source_positions", None)
-        if hasattr(
-            settings, "feature_projection_input_dim"
-        ):  # frames that several spectra are joined in
+        # frames that several spectra are joined in
+        if hasattr(settings, "feature_projection_input_dim"):
             return length, settings.feature_projection_input_dim
-        if hasattr(
-            settings, "input_feat_per_channel"
-        ):  # in time, and the convolutions read no more than the positions
+        # in time, and the convolutions read no more than the positions
+        if hasattr(settings, "input_feat_per_channel"):
             return positions or length, settings.input_feat_per_channel
         if positions and bins:  # Whisper's spectrogram, which its convolutions halve
             return bins, 2 * positions
@@ -272,27 +238,16 @@ class Reader:
 
     def _sound(self, length: int) -> tuple[int, ...]:
         settings = self.settings
-        if (
-            hasattr(settings, "max_length")
-            and hasattr(settings, "num_mel_bins")
-            and not hasattr(settings, "conv_kernel")
-        ):
-            return settings.max_length, settings.num_mel_bins  # a spectrogram read as an image
+        spectrogram = hasattr(settings, "max_length") and hasattr(settings, "num_mel_bins")
+        if spectrogram and not hasattr(settings, "conv_kernel"):  # read as an image
+            return settings.max_length, settings.num_mel_bins
         stride = math.prod(getattr(settings, "conv_stride", ()) or ())
         if length < stride:
+            samples = self.path, number(length), number(stride)
             logger.warning(
-                "%s: %s samples make no frame of %s; --sequence-length counts samples",
-                self.path,
-                number(length),
-                number(stride),
+                "%s: %s samples make no frame of %s; --sequence-length counts samples", *samples
             )
         return (length,)
-
-
-def _special_tokens(part: Any) -> Iterator[int]:
-    """Numbers of tokens that mean something to a model."""
-    values = vars(part) if hasattr(part, "__dict__") else {}
-    yield from (value for name, value in values.items() if "token" in name and type(value) is int)
 
 
 def _ids(*shape: int) -> torch.Tensor:

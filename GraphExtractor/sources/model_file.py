@@ -28,8 +28,7 @@ _GLOBS = ("column", "row", "entrances")
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model file as it stands; ``version`` changes with it and with the files beside it that it
-    imports.
+    """A model file as it stands; ``version`` changes with it and with files that it imports.
 
     ``sequence_length`` is 0 where none is given; ``tokens`` is whether the inputs depend on one.
     ``sizes`` are what tensor-parallel widths must divide under ``plan``; none: there is no plan.
@@ -46,8 +45,7 @@ class ModelFile:
 def read_model_file(path: str) -> ModelFile:
     """Read what a model file says.
 
-    Raises: InputError: the file cannot be read or is no Python, lacks a function, or has one that
-        cannot be called.
+    Raises: InputError: the file is no Python, or lacks a function that can be called.
     """
     tree = _parsed(path)
     functions = {
@@ -66,8 +64,7 @@ def read_model_file(path: str) -> ModelFile:
     if "example_inputs" in functions:
         tokens, length = _sequence_length(path, functions["example_inputs"], tree)
     plan, sizes = _plan(path, tree)
-    version = _version(Path(path))
-    return ModelFile(path, version, tokens, length, plan, sizes)
+    return ModelFile(path, _version(Path(path)), tokens, length, plan, sizes)
 
 
 def _parsed(path: str) -> ast.Module:
@@ -76,14 +73,10 @@ def _parsed(path: str) -> ast.Module:
     except SyntaxError as error:
         where = f"{path}:{error.lineno}" if error.lineno else path
         raise InputError(f"{where} is not valid Python: {error.msg}; correct it") from error
-    except (
-        ValueError,
-        RecursionError,
-        MemoryError,
-    ) as error:  # null bytes; nested deeper than the parser goes
-        raise InputError(
-            f"{path} is not valid Python: {str(error) or 'nested too deeply'}; correct it"
-        ) from error
+    # null bytes; nested deeper than the parser goes
+    except (ValueError, RecursionError, MemoryError) as error:
+        why = str(error) or "nested too deeply"
+        raise InputError(f"{path} is not valid Python: {why}; correct it") from error
 
 
 def _bound(body: list[ast.stmt]) -> Iterator[str]:
@@ -94,16 +87,13 @@ def _bound(body: list[ast.stmt]) -> Iterator[str]:
         elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
         else:
-            yield from (
-                each.id
-                for each in ast.walk(node)
-                if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-            )
-            inner = (getattr(node, name, []) for name in ("body", "orelse", "finalbody"))
-            yield from (name for statements in inner for name in _bound(statements))
-            yield from (
-                name for handler in getattr(node, "handlers", []) for name in _bound(handler.body)
-            )
+            for each in ast.walk(node):
+                if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
+                    yield each.id
+            for name in ("body", "orelse", "finalbody"):
+                yield from _bound(getattr(node, name, []))
+            for handler in getattr(node, "handlers", []):
+                yield from _bound(handler.body)
 
 
 def _check_arguments(
@@ -118,13 +108,13 @@ def _check_arguments(
     needed = taken - len(arguments.defaults)
     named = sum(default is None for default in arguments.kw_defaults)
     if named or needed > most or (taken < fewest and arguments.vararg is None):
-        wanted = {
+        expected = {
             "build": "no arguments",
             "example_inputs": "(micro_batch_size, sequence_length)",
             "loss": "one argument, the module's output",
         }[function.name]
         raise InputError(
-            f"{where} must take {wanted}, but needs {needed + named} and takes {taken}; change "
+            f"{where} must take {expected}, but needs {needed + named} and takes {taken}; change "
             "its parameters"
         )
 
@@ -136,7 +126,8 @@ def _sequence_length(
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     if len(positional) < 2:
-        return arguments.vararg is not None, 0 if arguments.vararg is not None else 1
+        several = arguments.vararg is not None
+        return several, 0 if several else 1
     defaults = [None] * (len(positional) - len(arguments.defaults)) + [*arguments.defaults]
     default = defaults[1]
     if isinstance(default, ast.Name):
@@ -157,15 +148,14 @@ def _constant(tree: ast.Module, name: str) -> ast.expr | None:
     """What the last assignment to ``name`` at the top of the file gives it."""
     found: ast.expr | None = None
     for node in tree.body:
-        targets = (
-            node.targets
-            if isinstance(node, ast.Assign)
-            else [node.target]
-            if isinstance(node, ast.AnnAssign)
-            else []
-        )
+        if isinstance(node, ast.Assign):
+            targets, value = node.targets, node.value
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            targets, value = [node.target], node.value
+        else:
+            continue
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            found = node.value  # type: ignore[attr-defined]
+            found = value
     return found
 
 
@@ -182,19 +172,14 @@ def _plan(path: str, tree: ast.Module) -> tuple[TensorParallelPlan, Mapping[str,
         ) from error
     known = [each.name for each in fields(TensorParallelPlan)] + [SIZES]
     if not isinstance(given, dict):
-        raise InputError(
-            f"{where} is a {type(given).__name__}; write a dictionary with the keys "
-            f"{', '.join(known)}"
-        )
+        kind, keys = type(given).__name__, ", ".join(known)
+        raise InputError(f"{where} is a {kind}; write a dictionary with the keys {keys}")
     for key in given:
         if key not in known:
             raise InputError(f"{where} has no key {key!r}; the keys are {', '.join(known)}")
     sizes = given.pop(SIZES, {})
-    if (
-        not isinstance(sizes, dict)
-        or not sizes
-        or not all(_is_size(name, size) for name, size in sizes.items())
-    ):
+    fit = isinstance(sizes, dict) and all(_is_size(name, size) for name, size in sizes.items())
+    if not fit or not sizes:
         raise InputError(
             f"{where} must say under {SIZES!r} what a width has to divide, such as {{'attention "
             "heads': 16, 'ffn width': 4096}"
@@ -212,10 +197,8 @@ def _value(where: str, key: str, value: object) -> object:
         return _names(where, key, value)
     if key == "divided":
         if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-            raise InputError(
-                f"{where}: {key!r} must map module paths to names of attributes, given "
-                f"{value!r:.80}"
-            )
+            what = "must map module paths to names of attributes"
+            raise InputError(f"{where}: {key!r} {what}, given {value!r:.80}")
         return {name: _names(where, key, attributes) for name, attributes in value.items()}
     if not isinstance(value, str):
         raise InputError(f"{where}: {key!r} must be the path of one module, given {value!r:.80}")
@@ -224,11 +207,9 @@ def _value(where: str, key: str, value: object) -> object:
 
 def _names(where: str, key: str, value: object) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) else value
-    if not isinstance(names, list | tuple) or not all(
-        isinstance(name, str) and name for name in names
-    ):
-        raise InputError(f"{where}: {key!r} must list names in quotes, given {value!r:.80}")
-    return tuple(names)
+    if isinstance(names, list | tuple) and all(isinstance(name, str) and name for name in names):
+        return tuple(names)
+    raise InputError(f"{where}: {key!r} must list names in quotes, given {value!r:.80}")
 
 
 def _is_size(name: object, size: object) -> bool:
@@ -255,23 +236,18 @@ def _imported(content: bytes, source: Path, root: Path) -> Iterator[Path]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # said when it is imported
         return
     for node in ast.walk(tree):
+        start = root
         if isinstance(node, ast.Import):
-            names = [(root, alias.name) for alias in node.names]
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            start = (
-                source.parents[node.level - 1] if 0 < node.level <= len(source.parents) else root
-            )
+            if 0 < node.level <= len(source.parents):
+                start = source.parents[node.level - 1]
             inside = f"{node.module}." if node.module else ""
-            names = [
-                (start, node.module or ""),
-                *((start, inside + alias.name) for alias in node.names),
-            ]
+            names = [node.module or "", *(inside + alias.name for alias in node.names)]
         else:
             continue
-        for start, name in names:
+        for name in names:
             place = start.joinpath(*name.split(".")) if name else start
-            candidates = [place.with_suffix(".py"), place / "__init__.py"]
-            candidates += [
-                parent / "__init__.py" for parent in place.parents if root in parent.parents
-            ]
-            yield from (each for each in candidates if each.is_file() and root in each.parents)
+            folders = (place, *(each for each in place.parents if root in each.parents))
+            files = [place.with_suffix(".py"), *(each / "__init__.py" for each in folders)]
+            yield from (each for each in files if each.is_file() and root in each.parents)

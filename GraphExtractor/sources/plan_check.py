@@ -10,19 +10,16 @@ from phaze_common.errors import InputError
 
 
 def check_plan(model: torch.nn.Module, plan: TensorParallelPlan, tp: int, path: str) -> None:
-    """Refuse a plan that names what the module does not have, or splits what ``tp`` does not
-    divide."""
+    """Refuse a plan that names what the module does not have, or splits what ``tp`` does not."""
     modules = dict(model.named_modules())
 
     def matched(key: str, pattern: str) -> list[str]:
         found = [name for name in modules if name and fnmatch(name, pattern)]
         if not found:
-            some = ", ".join(
-                name for name, module in modules.items() if name and not list(module.children())
-            )[:160]
+            inner = (name for name, each in modules.items() if name and not list(each.children()))
             raise InputError(
                 f"{PLAN} of {path}: {pattern!r} under {key!r} matches no module; the modules are "
-                f"{some}"
+                f"{', '.join(inner)[:160]}"
             )
         return found
 
@@ -35,12 +32,10 @@ def check_plan(model: torch.nn.Module, plan: TensorParallelPlan, tp: int, path: 
                     f"{PLAN} of {path}: {name!r} under {key!r} is a {kind}; only linears are "
                     "split in this way"
                 )
-            transposed = not isinstance(
-                modules[name], torch.nn.Linear
-            )  # a Conv1D as of GPT-2 keeps (in, out)
-            _check_divides(
-                weight.shape[1 - dimension if transposed else dimension], tp, key, name, path
-            )
+            # a Conv1D as of GPT-2 keeps (in, out)
+            linear = isinstance(modules[name], torch.nn.Linear)
+            size = weight.shape[dimension if linear else 1 - dimension]
+            _check_divides(size, tp, key, name, path)
     for key, pattern in (("embedding", plan.embedding), ("head", plan.head)):
         if pattern:
             weight = getattr(modules.get(pattern), "weight", None)
@@ -50,11 +45,8 @@ def check_plan(model: torch.nn.Module, plan: TensorParallelPlan, tp: int, path: 
                     "weights; name one"
                 )
             _check_divides(weight.shape[0], tp, key, pattern, path)
-    for key, pattern in (
-        ("first", plan.first),
-        ("last", plan.last),
-        *(("entrances", each) for each in plan.entrances),
-    ):
+    entrances = (("entrances", each) for each in plan.entrances)
+    for key, pattern in (("first", plan.first), ("last", plan.last), *entrances):
         if pattern:
             matched(key, pattern)
     for pattern, attributes in plan.divided.items():

@@ -1,9 +1,8 @@
-"""Proof that a shortened model stands for the whole one: the forward passes of both, without what
-happens inside layers.
+"""Proof that a shortened model stands for the whole one: their forward passes outside layers.
 
 A *unit* is a run of a layer module with what follows it up to the next run; unit 0 is what comes
 before the first. Blocks that are left out must be units like their neighbours, each fed by the one
-before and by what the whole series shares, read by the next one only; every unit that is kept must
+before and by what the whole series shares, read by the next one only; every unit that is left must
 do what it does in the whole model. So code that treats blocks by number is found.
 """
 
@@ -23,17 +22,19 @@ _PREVIOUS = -1
 _OWN = -2
 _RUN = "run"
 
+Read = tuple[tuple[int, ...], int | None]
+
 
 @dataclass(frozen=True)
 class Event:
-    """An operator outside layer modules, or what a run reads: its name, and shape and unit of
-    origin of all it reads.
+    """An operator outside layer modules, or what a run reads, in no order.
 
-    What a run reads comes in no order.
+    ``reads`` are the shape of all it reads, and the unit of origin (None: parameters, inputs and
+    constants).
     """
 
     name: str
-    reads: tuple[tuple[tuple[int, ...], int | None], ...]  # None: parameters, inputs and constants
+    reads: tuple[Read, ...]
 
 
 @dataclass(frozen=True)
@@ -50,20 +51,18 @@ def recorded_forward(
     forward: Callable[[], object],
     name: str = "the model",
 ) -> RecordedForward:
-    """What ``forward()`` does with ``model`` outside its layer modules; call under the fake mode
-    the model was built in."""
+    """What ``forward()`` does with ``model`` outside its layer modules, in its fake mode."""
     recorder = _Recorder({model.get_submodule(each.path): each.path for each in layer_modules})
     hooks = [
         module_hooks.register_module_forward_pre_hook(recorder.enter),
         module_hooks.register_module_forward_hook(recorder.leave, always_call=True),
     ]
+
+    def so_far() -> str:
+        return f"reading {name}: layer {len(recorder.runs)} of {len(layer_modules)}"
+
     try:
-        with (
-            recorder,
-            said_while(
-                lambda: f"reading {name}: layer {len(recorder.runs)} of {len(layer_modules)}"
-            ),
-        ):
+        with recorder, said_while(so_far):
             forward()
     finally:
         for hook in hooks:
@@ -78,7 +77,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.runs: list[str] = []
         self.units: list[list[Event]] = [[]]
         self.inside = False
-        self.read: set[tuple[tuple[int, ...], int | None]] = set()
+        self.read: set[Read] = set()
         self.origin: dict[int, int] = {}  # of a storage: the last unit that wrote it
         self.alive: list[Any] = []  # storages are told apart by their address
 
@@ -99,23 +98,18 @@ class _Recorder(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         result = function(*arguments, **(named or {}))
         unit = len(self.units) - 1
-        tensors = [
-            each
-            for each in pytree.tree_leaves((arguments, named))
-            if isinstance(each, torch.Tensor)
-        ]
-        reads = tuple(
-            (tuple(tensor.shape), self.origin.get(_storage(tensor))) for tensor in tensors
-        )
+        leaves = pytree.tree_leaves((arguments, named))
+        tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+        storages = [_storage(tensor) for tensor in tensors]
+        origins = [self.origin.get(storage) for storage in storages]
+        reads = tuple((tuple(each.shape), at) for each, at in zip(tensors, origins, strict=True))
         if self.inside:
             self.read.update(read for read in reads if read[1] is not None and read[1] != unit)
         else:
             self.units[-1].append(Event(str(function), reads))
-        computed = any(origin is not None for _, origin in reads) or not reads
+        computed = not reads or any(origin is not None for origin in origins)
         for tensor in pytree.tree_leaves(result):
-            if isinstance(tensor, torch.Tensor) and (
-                computed or _storage(tensor) not in map(_storage, tensors)
-            ):
+            if isinstance(tensor, torch.Tensor) and (computed or _storage(tensor) not in storages):
                 self.alive.append(tensor)
                 self.origin[_storage(tensor)] = unit
         return result
@@ -128,12 +122,10 @@ def _storage(tensor: torch.Tensor) -> int:
 def stands_for(
     short: RecordedForward, whole: RecordedForward, chosen: Mapping[str, Representatives]
 ) -> bool:
-    """Whether ``short``, of a model reduced to the ``chosen`` blocks of every stack, tells what
-    ``whole`` does."""
+    """Whether ``short``, reduced to the ``chosen`` blocks of every stack, tells of ``whole``."""
     expected: list[str] = []
-    place = [
-        0
-    ]  # of every unit of the short model, the last unit of the whole one that it stands for
+    # of every unit of the short model, the last unit of the whole one that it stands for
+    place = [0]
     left_out: list[range] = []  # units of the whole model that one unit of the short one stands for
     for run in short.runs:
         stack, _, number = run.rpartition(".")
@@ -141,42 +133,34 @@ def stands_for(
         if each is None or not number.isdigit():
             expected.append(run)
         else:
-            first, copies = each.kept[int(number)], each.copies[int(number)]
-            if copies > 1:
-                left_out.append(
-                    range(len(expected), len(expected) + copies + 1)
-                )  # and the one before
+            first, copies = each.chosen[int(number)], each.copies[int(number)]
+            if copies > 1:  # and the one before
+                left_out.append(range(len(expected), len(expected) + copies + 1))
             expected += [f"{stack}.{first + copy}".lstrip(".") for copy in range(copies)]
         place.append(len(expected))
     if tuple(expected) != whole.runs:
         return False
+
+    def as_placed(unit: int) -> list[Event]:
+        return _seen(whole.units[unit], unit, lambda origin: origin)
+
     for units in left_out:
-        alike = [_seen(whole.units[unit], unit, lambda origin: origin) for unit in units]
+        alike = [as_placed(unit) for unit in units]
         if any(each != alike[0] for each in alike):
             return False
-        inner = set(units[1:])
-        readers = (
-            unit
-            for unit in range(len(whole.units))
-            if unit not in units[1:] and unit != units[-1] + 1
-        )
-        if any(
-            origin in inner
-            for unit in readers
-            for event in whole.units[unit]
-            for _, origin in event.reads
-        ):
-            return False
+        for unit, events in enumerate(whole.units):
+            if unit in units[1:] or unit == units[-1] + 1:
+                continue
+            if any(origin in units[1:] for event in events for _, origin in event.reads):
+                return False
     return all(
-        _seen(events, unit, place.__getitem__)
-        == _seen(whole.units[place[unit]], place[unit], lambda origin: origin)
+        _seen(events, unit, place.__getitem__) == as_placed(place[unit])
         for unit, events in enumerate(short.units)
     )
 
 
 def _seen(events: Sequence[Event], unit: int, place: Callable[[int], int]) -> list[Event]:
-    """Events with origins as positions in the whole model, but those of the unit itself and of the
-    one before by these words."""
+    """Events with origins as positions in the whole model, or by these words in the last two."""
 
     def named(origin: int | None) -> int | None:
         if origin is None:

@@ -5,7 +5,7 @@ import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -16,10 +16,16 @@ import torch
 from torch.nn import functional
 
 from GraphExtractor.models.base import CrossEntropy
-from GraphExtractor.sources.building import as_fake, built_on_fake, made_on_fake, shapes_only
-from GraphExtractor.sources.losses import checked_loss, mean_of, own_loss
-from GraphExtractor.sources.token_loops import OWN_CODE, TokenLoops
-from GraphExtractor.sources.user_errors import users_code
+from GraphExtractor.sources.building import (
+    as_fake,
+    built_on_fake,
+    checked_loss,
+    made_on_fake,
+    mean_of,
+    own_loss,
+    shapes_only,
+)
+from GraphExtractor.sources.user_errors import OWN_CODE, TokenLoops, users_code
 from GraphExtractor.torch_internals import pytree
 from phaze_common.errors import InputError
 
@@ -28,11 +34,9 @@ _PACKAGE = "phaze_user"
 
 
 class UserFile:
-    """The functions of a model file, loaded when the first of them is needed; call them under a
-    fake mode.
+    """The functions of a model file, loaded when first needed; call them under a fake mode.
 
-    Raises:
-        InputError: (all methods) the code fails or does not return what it should; one sentence.
+    Raises: InputError: (all methods) the code fails or does not return what it should.
     """
 
     def __init__(self, path: str) -> None:
@@ -43,19 +47,20 @@ class UserFile:
 
     @cached_property
     def _module(self) -> ModuleType:
-        with (
-            users_code(self.path, "loading the model file"),
-            shapes_only(),
-            _beside(Path(self.path)),
-        ):
+        with self._running("loading the model file"):
             return _loaded(Path(self.path))
+
+    @contextmanager
+    def _running(self, what: str) -> Iterator[None]:
+        """While active, the file's code runs: without weights, and finds its folder."""
+        with users_code(self.path, what), shapes_only(), _with_its_folder(Path(self.path)):
+            yield
 
     def _function(self, name: str) -> Callable[..., Any]:
         function: Any = getattr(self._module, name, None)
         if not callable(function):
-            raise InputError(
-                f"{name} in {self.path} is {type(function).__name__}; make it a function"
-            )
+            kind = type(function).__name__
+            raise InputError(f"{name} in {self.path} is {kind}; make it a function")
         return cast("Callable[..., Any]", function)
 
     def _warn(self, words: str, *more: object) -> None:
@@ -65,21 +70,19 @@ class UserFile:
             logger.warning(words, self.path, *more)
 
     def build(self, tp: int) -> torch.nn.Module:
-        """The module of ``build()``, on fake tensors; it is to be split over ``tp`` devices as the
-        file says."""
+        """The module of ``build()``, on fake tensors, to be split over ``tp`` devices."""
         self._split = f" at tensor parallel width {tp}" if tp > 1 else ""
         build = self._function("build")
-        with users_code(self.path, "build()"), shapes_only(), _beside(Path(self.path)):
+        with self._running("build()"):
             model = built_on_fake(build)
         if not isinstance(model, torch.nn.Module):
             held = "nothing" if model is None else f"an object of type {type(model).__name__}"
             raise InputError(
                 f"build() in {self.path} returns {held}; return the torch.nn.Module to train"
             )
-        frozen = [
-            parameter.numel() for parameter in model.parameters() if not parameter.requires_grad
-        ]
-        if len(frozen) == len(list(model.parameters())):
+        parameters = list(model.parameters())
+        frozen = [each.numel() for each in parameters if not each.requires_grad]
+        if len(frozen) == len(parameters):
             kind = "only frozen parameters" if frozen else "no parameters"
             raise InputError(
                 f"the module that build() in {self.path} returns has {kind}; there is nothing to "
@@ -94,19 +97,15 @@ class UserFile:
         return model
 
     def inputs(self, *sizes: int) -> dict[str, torch.Tensor]:
-        """The tensors of ``example_inputs``, by name or number, floating-point ones in the default
-        precision."""
+        """The tensors of ``example_inputs``, by name or number, in the default precision."""
         make = self._function("example_inputs")
-        with users_code(self.path, "example_inputs()"), shapes_only(), _beside(Path(self.path)):
+        with self._running("example_inputs()"):
             given = made_on_fake(lambda: make(*sizes))
         if isinstance(given, torch.Tensor):
             given = (given,)
-        if not isinstance(given, Mapping | list | tuple) or not given:
-            kind = (
-                f"an empty {type(given).__name__}"
-                if isinstance(given, Mapping | list | tuple)
-                else type(given).__name__
-            )
+        several = isinstance(given, Mapping | list | tuple)
+        if not several or not given:
+            kind = ("an empty " if several else "") + type(given).__name__
             raise InputError(
                 f"example_inputs() in {self.path} returns {kind}; return a tensor, a tuple or a "
                 "dictionary of tensors"
@@ -126,8 +125,7 @@ class UserFile:
         return {name: as_fake(value, torch.get_default_dtype()) for name, value in found.items()}
 
     def _called(self, model: torch.nn.Module, inputs: Mapping[str, torch.Tensor]) -> Any:
-        """The output on inputs as ``example_inputs`` put them together; a module that takes a
-        dictionary gets it whole."""
+        """The output on inputs put together again; a module may take a whole dictionary."""
         given = pytree.tree_unflatten(list(inputs.values()), self._form)
         if not all(isinstance(name, str) for name in given):
             return model(*given.values())
@@ -141,12 +139,15 @@ class UserFile:
     ) -> torch.Tensor:
         """The scalar loss of a forward pass; ``cross_entropy`` takes the place of torch's."""
         own = getattr(self._module, "loss", None) and self._function("loss")
-        replaced = (
-            patch.object(functional, "cross_entropy", _in_place_of(cross_entropy))
-            if cross_entropy
-            else nullcontext()
-        )
-        with shapes_only(), _beside(Path(self.path)), replaced, TokenLoops(model, OWN_CODE):
+        replaced: AbstractContextManager[Any] = nullcontext()
+        if cross_entropy:
+            replaced = patch.object(functional, "cross_entropy", _in_place_of(cross_entropy))
+        with (
+            shapes_only(),
+            _with_its_folder(Path(self.path)),
+            replaced,
+            TokenLoops(model, OWN_CODE),
+        ):
             with users_code(self.path, f"the forward pass{self._split}"):
                 output = self._called(model, inputs)
             if own:
@@ -191,24 +192,22 @@ def _in_place_of(cross_entropy: CrossEntropy) -> Callable[..., torch.Tensor]:
 
 
 def _loaded(path: Path) -> ModuleType:
-    """Run a file as a module of a package of what lies beside it."""
+    """Run a file as a module of a package of its folder."""
     package = ModuleType(_PACKAGE)
     package.__path__ = [str(path.parent)]
     name = f"{_PACKAGE}.{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None  # its suffix is .py
     module = importlib.util.module_from_spec(spec)
-    with patch.dict(
-        sys.modules, {_PACKAGE: package, name: module}
-    ):  # dataclasses of the file look for it there
+    # dataclasses of the file look for it there
+    with patch.dict(sys.modules, {_PACKAGE: package, name: module}):
         spec.loader.exec_module(module)
     return module
 
 
 @contextmanager
-def _beside(path: Path) -> Iterator[None]:
-    """Let the file import what lies beside it; afterwards nothing of that is left in this
-    process."""
+def _with_its_folder(path: Path) -> Iterator[None]:
+    """Let the file import from its folder, of which nothing is left afterwards."""
     paths, modules = list(sys.path), set(sys.modules)
     sys.path.insert(0, str(path.parent))
     try:
@@ -216,10 +215,6 @@ def _beside(path: Path) -> Iterator[None]:
     finally:
         sys.path[:] = paths
         for name in set(sys.modules) - modules:
-            file = getattr(sys.modules[name], "__file__", None)
-            if (
-                file
-                and path.parent in Path(file).parents
-                and "site-packages" not in Path(file).parts
-            ):
+            file = Path(getattr(sys.modules[name], "__file__", None) or "")
+            if path.parent in file.parents and "site-packages" not in file.parts:
                 del sys.modules[name]

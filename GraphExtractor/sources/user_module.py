@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from GraphExtractor.layer_modules import LayerModules, find_layer_modules
-from GraphExtractor.models.base import CrossEntropy, ModelFamily, TensorParallelPlan
+from GraphExtractor.models.base import CrossEntropy, Inputs, TensorParallelPlan, UndescribedFamily
 from GraphExtractor.sources.model_file import read_model_file
 from phaze_common.errors import InputError
 
@@ -25,42 +24,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class UserModule(ModelFamily):
-    """A model file; ``version`` is a hash of its content, ``tokens`` whether its inputs depend on
-    the sequence length."""
+class UserModule(UndescribedFamily):
+    """A model file."""
 
     folder: ClassVar[str] = "User"
-    blocks: ClassVar[tuple[str, ...]] = ()
-    described: ClassVar[bool] = False
 
-    path: str
-    version: str
-    tokens: bool
     own_plan: TensorParallelPlan
     sizes: Mapping[str, int]
 
     @classmethod
     def read(cls, path: str) -> UserModule:
-        """The model of a file, which is not run yet.
-
-        Raises:
-            InputError: as ``read_model_file``.
-        """
+        """The model of a file, which is not run yet; raises InputError as ``read_model_file``."""
         file = read_model_file(path)
         return cls(
-            layers=0,
             sequence_length=file.sequence_length,
-            path=path,
-            version=file.version,
-            tokens=file.tokens,
             own_plan=file.plan,
-            sizes=file.sizes,
+            **{name: getattr(file, name) for name in ("path", "version", "tokens", "sizes")},
         )
-
-    @property
-    def has_sequence(self) -> bool:
-        """See base class."""
-        return self.tokens
 
     @property
     def divided_sizes(self) -> Mapping[str, int]:
@@ -97,10 +77,6 @@ class UserModule(ModelFamily):
                 "a module of your own are tokens is not known; use 1"
             )
 
-    def layer_modules(self, model: torch.nn.Module) -> LayerModules:
-        """See base class."""
-        return find_layer_modules(model)
-
     def failures(self) -> AbstractContextManager[None]:
         """See base class."""
         from GraphExtractor.sources.user_errors import users_code
@@ -118,25 +94,18 @@ class UserModule(ModelFamily):
 
     def inputs(self, key: GraphKey) -> dict[str, torch.Tensor]:
         """See base class; inputs without names are called by their numbers."""
-        sizes = (key.sequence_length,) if self.tokens else ()
-        inputs = self._file.inputs(key.micro_batch_size, *sizes)
-        larger = self._file.inputs(2 * key.micro_batch_size, *sizes)
-        if [tensor.shape for tensor in inputs.values()] == [
-            tensor.shape for tensor in larger.values()
-        ]:
+        rows, sizes = key.micro_batch_size, (key.sequence_length,) if self.tokens else ()
+        inputs, larger = self._file.inputs(rows, *sizes), self._file.inputs(2 * rows, *sizes)
+        shapes = [[tensor.shape for tensor in each.values()] for each in (inputs, larger)]
+        if shapes[0] == shapes[1]:
             raise InputError(
-                f"example_inputs of {self.path} gives equal shapes for {key.micro_batch_size} and "
-                f"{2 * key.micro_batch_size} "
+                f"example_inputs of {self.path} gives equal shapes for {rows} and {2 * rows} "
                 "samples; make an axis of the inputs micro_batch_size long"
             )
         return inputs
 
     def loss(
-        self,
-        model: torch.nn.Module,
-        inputs: Mapping[str, torch.Tensor],
-        cross_entropy: CrossEntropy,
+        self, model: torch.nn.Module, inputs: Inputs, cross_entropy: CrossEntropy
     ) -> torch.Tensor:
-        """See base class; a head that is split over the vocabulary has a vocabulary-parallel cross
-        entropy."""
+        """See base class; a head split over the vocabulary has a cross entropy of its own."""
         return self._file.loss(model, inputs, cross_entropy if self.own_plan.head else None)

@@ -20,8 +20,8 @@ from Estimator.plans.plan import check_plan
 from Estimator.plans.rates import Machine, device_machine
 from Estimator.plans.results import Iteration, Status
 from Estimator.profiled.cost_model import operator_model
-from GraphExtractor.depth import with_layers
 from GraphExtractor.graph import GraphKey, ModelGraph
+from GraphExtractor.replication import with_layers
 from GraphExtractor.storage import load_or_extract
 from phaze.validation.records import Unstated
 from phaze.validation.run_model import RunModel

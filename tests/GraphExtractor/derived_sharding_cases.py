@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from GraphExtractor.derived_sharding import OWN_PART, shard_traced
+from GraphExtractor.custom_operators import OWN_PART
+from GraphExtractor.derived_sharding import shard_traced
 from GraphExtractor.derived_sharding.facts import StepFacts
 from GraphExtractor.derived_sharding.pairs import find_pairs
 from GraphExtractor.fake_mode import FakeMode

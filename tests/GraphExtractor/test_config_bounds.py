@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from GraphExtractor.models.registry import find_model
-from GraphExtractor.sources.config_bounds import check_sizes
+from GraphExtractor.sources.config_values import check_sizes
 from phaze_common.errors import InputError
 
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sampled_models import SMALL, SMALL_LENGTH
 
-from GraphExtractor.depth import with_layers
 from GraphExtractor.graph import Attention, GraphKey, LayerTensor, SharedTensor
 from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import canonical_name, find_model
+from GraphExtractor.replication import with_layers
 from GraphExtractor.storage import graph_path, load_or_extract
 from phaze_common.errors import InputError
 

@@ -141,7 +141,7 @@ def test_representatives_stand_for_the_parts_of_all_blocks(
 ) -> None:
     key = replace(key_of(model), cuts=StageCuts.INSIDE)
     short = extract.extract_graph(key)
-    monkeypatch.setattr(extract, "_representatives", lambda model, modules: {})
+    monkeypatch.setattr(extract.BuiltModel, "representatives", lambda built, ahead: {})
     assert extract.extract_graph(key) == short
 
 

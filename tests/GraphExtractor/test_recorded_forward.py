@@ -6,7 +6,7 @@ from torch import nn
 
 from GraphExtractor.fake_mode import FakeMode
 from GraphExtractor.layer_modules import LayerModules, each_layer_module
-from GraphExtractor.replication import keep, representatives
+from GraphExtractor.replication import reduced_to, representatives
 from GraphExtractor.sources.recorded_forward import recorded_forward, stands_for
 
 BLOCKS = 8
@@ -146,5 +146,5 @@ def test_code_that_treats_blocks_by_their_number_is_found_out(through, alike):
 
     whole = outlined()
     assert len(whole.runs) == BLOCKS * (2 if through is twice else 1)
-    model.blocks = keep(model.blocks, chosen["blocks"])
+    model.blocks = reduced_to(model.blocks, chosen["blocks"])
     assert stands_for(outlined(), whole, chosen) is alike

@@ -14,14 +14,12 @@ from GraphExtractor.models.registry import canonical_name, find_model, listed_al
 def size():
     """Parameters of a model, from what one block of each stack adds to it behind the first few,
     which may be others."""
-    from GraphExtractor.extract import _published_size, build_model
-    from GraphExtractor.fake_mode import FakeMode
+    from GraphExtractor.extract import BuiltModel
 
     def count(family, layers):
         shallow = replace(family, layers=layers)
         key = GraphKey("any", 1, family.sequence_length, 1)
-        model = build_model(key, shallow, FakeMode())
-        return _published_size(model, shallow, family.padded_vocabulary(1))
+        return BuiltModel.of(key, shallow).published_size()
 
     def total(family):
         stacks = len(family.blocks)

@@ -5,12 +5,9 @@ from dataclasses import replace
 
 def traced_step(key, family):
     """The traced step of one device, no block left out."""
-    from GraphExtractor.extract import build_model, trace_model
-    from GraphExtractor.fake_mode import FakeMode
+    from GraphExtractor.extract import BuiltModel
 
-    fake = FakeMode()
-    model = build_model(key, family, fake)
-    return trace_model(key, family, family.layer_modules(model), {}, model, fake)
+    return BuiltModel.of(key, family).trace({})
 
 
 def step_of(model, inputs):
