@@ -105,17 +105,22 @@ def chunk_layers(plan: UniformPlan, graph: ModelGraph) -> tuple[tuple[int, ...],
         bounds = [0, *itertools.accumulate(plan.stage_layers)]
     chunks = tuple(order[first:stop] for first, stop in itertools.pairwise(bounds))
     if plan.layer_order is not None:
-        _check_order(chunks, graph.tensors)
+        check_order(chunks, graph.tensors, "chunk")
     return chunks
 
 
-def _check_order(chunks: Sequence[Sequence[int]], tensors: Iterable[LayerTensor]) -> None:
-    home = {layer: chunk for chunk, layers in enumerate(chunks) for layer in layers}
+def check_order(parts: Sequence[Sequence[int]], tensors: Iterable[LayerTensor], what: str) -> None:
+    """Refuse layers of a pipeline's ``parts``, stages or chunks, that need what a later part makes.
+
+    Raises:
+        InputError: the first such parts by number.
+    """
+    home = {layer: number for number, layers in enumerate(parts) for layer in layers}
     for tensor in tensors:
         for end in tensor.destinations:
             if home[end] < home[tensor.source]:
                 raise InputError(
-                    f"chunk {home[end] + 1} holds a layer that needs what chunk "
-                    f"{home[tensor.source] + 1} makes; "
-                    "give the layers in an order in which each uses only what is made before it"
+                    f"{what} {home[end] + 1} holds a layer that needs what {what} "
+                    f"{home[tensor.source] + 1} makes; give the layers in an order in which each "
+                    "uses only what is made before it"
                 )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
+from Estimator.pass_parts import PassParts
 from Estimator.plans.cuts import Crossing, boundary_crossing
 from Estimator.plans.groups import GroupNetwork, LayerGroups
 from GraphExtractor.graph import (
@@ -29,9 +30,11 @@ from GraphExtractor.graph import (
     Yields,
 )
 from GraphExtractor.score_mask import masked_flops, skipped_flops
+from phaze_common.choices import TensorLayout
 from phaze_common.errors import PhazeError
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 Members = NDArray[np.bool_]
 LOSS_GRADIENT = "nll_loss_backward"  # function that makes the gradient of log-probabilities
 
@@ -242,6 +245,28 @@ class LayerCosts:
             self.accumulation_s[rows],
             None if self.joules is None else self.joules[rows],
         )
+
+
+def summed_parts(
+    costs: PassCosts, configuration: int, layers: Sequence[int] | IntArray, straggler_excess: float
+) -> PassParts:
+    """Sums over distinct ``layers``, by cause, counted as often as they stand there.
+
+    Arithmetic takes ``straggler_excess`` of its time longer (``PlanRates.straggler_excess``).
+    """
+    chosen = np.array(layers, dtype=np.int64)
+    names = [field.name for field in fields(PassParts)]
+    sums = [float(getattr(costs, name)[configuration][chosen].sum()) for name in names]
+    parts = PassParts(*sums)
+    return replace(parts, arithmetic_s=parts.arithmetic_s * (1.0 + straggler_excess))
+
+
+def as_laid_out(parts: PassParts, layout: TensorLayout) -> PassParts:
+    """``parts`` by what gathers and scatters belong to: in a 2D layout they are no sequence
+    parallelism, but tensor parallelism along its two axes."""
+    if layout is not TensorLayout.TWO_D:
+        return parts
+    return replace(parts, tensor_s=parts.tensor_s + parts.sequence_s, sequence_s=0.0)
 
 
 @dataclass(frozen=True)

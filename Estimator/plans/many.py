@@ -22,7 +22,7 @@ from Estimator.plans.pipeline.kernels import Chunks
 from Estimator.plans.pipeline.schedule import PipelineSchedule
 from Estimator.plans.pipeline.simulation import held_bytes
 from Estimator.plans.rates import Machine, Messages, whole_bytes
-from Estimator.plans.stage_price import STAGE_ROWS, price_stage
+from Estimator.plans.stage_price import stage_price
 from Estimator.plans.stage_totals import StageSizes, StageTimes, chunk_sizes, time_columns, times_of
 from Estimator.plans.uniform_plans import UniformPlans
 
@@ -30,6 +30,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+AFTER, STEP, DEVICE, HOST = range(4)  # seconds and bytes of a stage, once per iteration
 # groups of pp micro-batches from which on an interleaved plan's stages hold no more than with fewer
 HELD_GROUPS = 3
 
@@ -289,7 +290,8 @@ def price_plans(
     stage s does.
     """
     chunks = len(sizes.layers)
-    chunks_s, stages, after_s = np.empty((2, chunks)), np.empty((STAGE_ROWS, pp)), np.empty(pp)
+    chunks_s, stages, after_s = np.empty((2, chunks)), np.empty((4, pp)), np.empty(pp)
+    shared = tied if pp == 1 else 0.0
     passes = Chunks(np.empty(chunks), np.empty(chunks), np.zeros(chunks), np.zeros(chunks))
     known = Chunks(np.full(chunks, -1.0), np.empty(chunks), np.empty(chunks), np.empty(chunks))
     known_micro_batches = 0
@@ -299,9 +301,12 @@ def price_plans(
         for stage in range(pp):
             same = like[stage]
             if same == stage:
-                price_stage(one, times, sizes, pp, stage, tied, chunks_s, stages)
+                price = stage_price(one, times, sizes, stage, pp, shared, chunks_s)
+                stages[AFTER, stage], stages[STEP, stage] = price.after_s, price.step_s
+                device_bytes = price.state_bytes + price.workspace_bytes + one.reserved_bytes
+                stages[DEVICE, stage], stages[HOST, stage] = device_bytes, price.host_state_bytes
                 continue
-            for row in range(STAGE_ROWS):
+            for row in range(4):
                 stages[row, stage] = stages[row, same]
             for chunk in range(stage, chunks, pp):
                 chunks_s[0, chunk], chunks_s[1, chunk] = (
@@ -332,19 +337,16 @@ def price_plans(
         count = min(many if chunks == pp else many // pp, len(held_bytes)) - 1
         finished_s, step_s, fullest_bytes, host_bytes = 0.0, 0.0, 0.0, 0.0
         for stage in range(pp):
-            after_s[stage] = stages[0, stage]
+            after_s[stage] = stages[AFTER, stage]
             if pp > 1 and (stage == 0 or stage == pp - 1):
                 after_s[stage] += tied_s[plan]
             # Each stage's first chunk is its last to end; a message that it sends then is not
             # waited for.
             sent_s = passes.backward_s[stage] - chunks_s[1, stage] if not links.delays else 0.0
             finished_s = max(finished_s, end_s[stage] - sent_s + after_s[stage])
-            step_s = max(step_s, stages[1, stage])
-            fullest_bytes = max(
-                fullest_bytes,
-                stages[2, stage] + held_bytes[count, stage] + stages[3, stage] + stages[4, stage],
-            )
-            host_bytes = max(host_bytes, stages[6, stage] + moved_bytes[count, stage])
+            step_s = max(step_s, stages[STEP, stage])
+            fullest_bytes = max(fullest_bytes, stages[DEVICE, stage] + held_bytes[count, stage])
+            host_bytes = max(host_bytes, stages[HOST, stage] + moved_bytes[count, stage])
         found[0, plan], found[1, plan] = finished_s + step_s, step_s - rates.between_s
         found[2, plan], found[3, plan] = fullest_bytes, host_bytes
 

@@ -28,8 +28,8 @@ from Estimator.plans.rates import (
     hides_tensor_collectives,
     host_rates,
     shown_of,
-    slower_of,
     start_s,
+    straggler_excess,
     tensor_hides,
 )
 from Estimator.plans.stage_price import DENSE, GroupRates, PlanRates
@@ -71,7 +71,7 @@ class ManyRates(NamedTuple):
     group: IntArray
     accumulated: FloatArray
     micro_batches: FloatArray
-    slower: FloatArray
+    straggler_excess: FloatArray
     copies: FloatArray
     zero_stage: IntArray
     working: IntArray
@@ -118,7 +118,7 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.reserved_bytes,
         rates.reduces_all,
         rates.gather_copy_s[plan],
-        rates.slower[plan],
+        rates.straggler_excess[plan],
         rates.between_s,
         rates.expert_split,
         rates.tied_split,
@@ -176,7 +176,7 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         group=group,
         accumulated=1 - 1 / plans.micro_batches,
         micro_batches=plans.micro_batches.astype(np.float64),
-        slower=slower_of(machine, plans.devices),
+        straggler_excess=straggler_excess(machine, plans.devices),
         copies=copies[:, 0].astype(np.float64),
         zero_stage=sharding,
         working=plans.working,

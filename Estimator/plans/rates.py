@@ -201,7 +201,9 @@ def plan_rates(
         reserved_bytes=software.reserved_memory.value,
         reduces_all=software.reduces_all,
         gather_copy_s=gather_copy_s(machine, copies),
-        slower=float(slower_of(machine, plan.devices if devices is None else devices)),
+        straggler_excess=float(
+            straggler_excess(machine, plan.devices if devices is None else devices)
+        ),
         between_s=between_s(software),
         expert_split=plan.divided_by > 1,
         tied_split=plan.tp2 > 1,
@@ -235,7 +237,7 @@ def gather_copy_s(machine: Machine, copies: IntArray) -> FloatArray:
     return np.where(copies > 1, each_s, 0.0)
 
 
-def slower_of(machine: Machine, devices: IntArray | int) -> FloatArray:
+def straggler_excess(machine: Machine, devices: IntArray | int) -> FloatArray:
     """How much longer arithmetic takes on the slowest of so many devices, which the others wait
     for: part of their usual time.
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from Estimator.network.cluster import Cluster
-from Estimator.plans.bytes_beside import bytes_beside
 from Estimator.plans.cuts import chunk_layers
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import layer_groups
@@ -17,6 +16,7 @@ from Estimator.plans.placement import placement_of
 from Estimator.plans.plan import Plan
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.results import Iteration, Status
+from Estimator.plans.traffic_besides_operators import traffic_besides_operators
 from GraphExtractor.graph import ModelGraph
 from phaze_common.errors import SolverError
 from Solver.designs.baselines import ExpertPlan, expert_plans
@@ -53,7 +53,9 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
             f"{iteration.iteration_s} s "
             f"({iteration.reason or 'feasible'}); please report this with study.yaml"
         )
-    moving_j = run.hardware.moving_j(row, bytes_beside(PricedPlan(plan, costs, machine)))
+    moving_j = run.hardware.moving_j(
+        row, traffic_besides_operators(PricedPlan(plan, costs, machine))
+    )
     bound_s = min(float(group.least_s[point] / group.weights[point]), iteration.iteration_s)
     reported = plan_report(
         shape, plan, costs, iteration, int(group.key.memory_bytes), bound_s, run.hardware.cluster

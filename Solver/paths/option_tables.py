@@ -187,21 +187,23 @@ def _fill_option(
 ) -> None:
     """Fill the tables (classes, stages behind) of one option; ``tied`` parameters count once in the
     class of all layers."""
+    every, no_chunks = len(sizes.layers), np.empty((2, 0))
     for number in range(len(first) - 1):
         begin, end = first[number], first[number + 1]
         row = begin if partly else end - 1
         shared = tied if number == everything else 0.0
         rates = alone if number == everything else of_several
-        price = stage_price(rates, times, sizes, row, shared)
+        price = stage_price(rates, times, sizes, row, every, shared, no_chunks)
         for behind in range(forward_s.shape[1]):
             held = min(behind + 1, micro_batches)
             while row < end and (
                 price.fixed_bytes + held * sizes.saved_bytes[row] > memory_bytes
-                or price.kept_bytes + held * sizes.offloaded_bytes[row] > rates.host.room_bytes
+                or price.host_state_bytes + held * sizes.offloaded_bytes[row]
+                > rates.host.room_bytes
             ):
                 row += 1
                 if row < end:
-                    price = stage_price(rates, times, sizes, row, shared)
+                    price = stage_price(rates, times, sizes, row, every, shared, no_chunks)
             if row == end:
                 break
             forward_s[number, behind], backward_s[number, behind] = (

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.pass_parts import PassParts
-from Estimator.plans.iteration import summed_parts
-from Estimator.plans.layer_costs import LayerCosts, LayerSizes
+from Estimator.plans.layer_costs import LayerCosts, LayerSizes, summed_parts
 from Estimator.plans.stage_totals import time_columns
 from GraphExtractor.graph import Recompute
 
@@ -88,10 +87,9 @@ class RecomputableLayers:
         )
 
     def parts(
-        self, layers: tuple[int, ...], recomputed: Members, slower: float
+        self, layers: tuple[int, ...], recomputed: Members, straggler_excess: float
     ) -> tuple[PassParts, PassParts, PassParts]:
-        """Forward, what is run again, and backward, of a micro-batch on ``layers``, by cause,
-        arithmetic so much ``slower``."""
+        """Forward, what is recomputed, and backward, of a micro-batch on ``layers``, by cause."""
 
         def summed(name: str) -> PassParts:
             of_kept, of_again = (
@@ -99,7 +97,7 @@ class RecomputableLayers:
                     getattr(costs, name),
                     self.configuration,
                     [costs.sizes.sequence[layer] for layer in chosen],
-                    slower,
+                    straggler_excess,
                 )
                 for costs, chosen in (
                     (self.kept, [layer for layer in layers if not recomputed[layer]]),
