@@ -1,5 +1,5 @@
-"""What the degrees of many plans of one shape make parameters cost: ``Estimator.plans.rates`` for
-arrays of plans."""
+"""What degrees make parameters cost, of one plan and of many plans of one shape: collectives over
+replicas, bytes and seconds per parameter."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from Estimator.network.collectives import collective_costs_of, distinct_starts, 
 from Estimator.network.crossings import parts_of
 from Estimator.network.links import PipelineLayouts, outermost_tiers
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import DeviceGroups, GroupLevel, Rectangle, divided_replicas, replicas
 from Estimator.plans.host_traffic import HostRates
 from Estimator.plans.policy import policy_under
@@ -27,7 +28,6 @@ from Estimator.plans.rates import (
     hidden_gathers,
     hides_tensor_collectives,
     host_rates,
-    shown_of,
     start_s,
     straggler_excess,
     tensor_hides,
@@ -141,32 +141,63 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
 
 
 def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
-    """``plan_rates`` of many plans."""
-    shape, software = plans.shape, machine.software
-    copies, sharding = plans.copies, plans.sharding
-    policies = [policy_under(software, shape, zero) for zero in range(4)]
-    resident, step_s = np.empty((2, len(plans), 2))
-    wide = np.empty((len(plans), 4))
-    host = host_rates(shape.offload, policies[0], copies, machine)
-    for zero, policy in enumerate(policies):
-        rows = sharding == zero
-        resident[rows] = policy.resident_bytes(copies[rows], shape.offload)
-        step_s[rows] = policy.step_s(copies[rows], machine.stream_bytes_per_s)
-        wide[rows] = policy.wide(copies[rows, 0], shape.offload, machine.stream_bytes_per_s)
-        if shape.offload and zero:
-            sharded = host_rates(shape.offload, policy, copies[rows], machine)
-            for name in HOST_COLUMNS:
-                getattr(host, name)[rows] = getattr(sharded, name)
-    groups, group = many_group_rates(plans, machine.cluster)
-    near, beyond = machine.hiding(near=True), machine.hiding(near=False)
+    """What the degrees of ``plans`` make parameters cost on the devices of ``machine``."""
     within = replicas_within_first_tier(plans, machine.cluster)
-    shown, hides = np.where(within, near.shown_part, beyond.shown_part), hidden_gathers(software)
+    return _rates(plans, machine, *many_group_rates(plans, machine.cluster), within)
+
+
+def plan_rates(
+    plan: UniformPlan,
+    machine: Machine,
+    first: int = 0,
+    *,
+    in_pipeline: bool = False,
+    devices: int | None = None,
+) -> PlanRates:
+    """Those of one plan on the devices from ``first`` on; ``in_pipeline``, as one stage of several.
+
+    ``devices`` are those that work on a step together, None: those of the plan.
+    """
+    software, cluster = machine.software, machine.cluster
+    data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
+    dense = replicas(plan, cluster, first)
+    experts = dense if plan.divided_by == 1 else divided_replicas(plan, cluster, first)
+    plans, within = UniformPlans.of(plan, data), np.array([dense.within_first_tier])
+    groups, group = _one_group(dense, experts, cluster), np.zeros(1, np.int64)
+    rates = rates_at(_rates(plans, machine, groups, group, within), 0)
+    if in_pipeline:
+        rates = rates._replace(start_s=start_s(machine, True))
+    if devices is None:
+        return rates
+    return rates._replace(straggler_excess=float(straggler_excess(machine, devices)))
+
+
+def _rates(
+    plans: UniformPlans,
+    machine: Machine,
+    groups: GroupRates,
+    group: IntArray,
+    within_first_tier: BoolArray,
+) -> ManyRates:
+    """Rates of plans whose replicas communicate by entry ``group`` (N,) of ``groups``.
+
+    Replicas, context-parallel devices among them, hold the same weights, so gradients are reduced
+    over all of them; those of experts that are divided among them over the devices that have the
+    same ones.
+    """
+    shape, software, copies, sharding = plans.shape, machine.software, plans.copies, plans.sharding
+    policy = policy_under(software, shape, sharding[:, None])
+    near, beyond = machine.hiding(near=True), machine.hiding(near=False)
+    shown = np.where(within_first_tier, near.shown_part, beyond.shown_part)
+    # of what shows where only contention decides; of the gathers of ZeRO stage 3 a part never hides
+    hides = np.where(sharding == 3, hidden_gathers(software), 1.0)
+    wide = policy.wide(copies[:, :1], shape.offload, machine.stream_bytes_per_s)
     return ManyRates(
         tp=float(shape.tp),
         overlap_tensor=hides_tensor_collectives(shape, software),
         tensor_hides=tensor_hides(shape.tp, machine),
-        weight_bytes=policies[0].state.weight,
-        gradient_bytes=policies[0].state.gradient,
+        weight_bytes=policy.state.weight,
+        gradient_bytes=policy.state.gradient,
         reserved_bytes=software.reserved_memory.value,
         reduces_all=software.reduces_all,
         between_s=between_s(software),
@@ -182,15 +213,21 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         working=plans.working,
         gather_copy_s=gather_copy_s(machine, copies),
         overlap_data=plans.overlap_gradients,
-        shown_part=np.where(sharding == 3, shown_of(shown, hides), shown),
-        hidden_part=np.where(within, near.hidden_part, beyond.hidden_part),
-        resident_bytes=resident,
-        step_s=step_s,
-        wide=wide,
+        shown_part=shown + (1.0 - hides) * (1.0 - shown),
+        hidden_part=np.where(within_first_tier, near.hidden_part, beyond.hidden_part),
+        resident_bytes=policy.resident_bytes(copies, shape.offload),
+        step_s=policy.step_s(copies, machine.stream_bytes_per_s),
+        wide=wide[:, 0],
         start_s=start_s(machine, plans.pp > 1),
         in_flight=np.minimum(plans.pp, plans.micro_batches).astype(np.float64),
-        host=host,
+        host=host_rates(shape.offload, policy, copies, machine),
     )
+
+
+@lru_cache(maxsize=4096)  # a search asks for those of many plans
+def _one_group(dense: DeviceGroups, experts: DeviceGroups, cluster: Cluster) -> GroupRates:
+    """Collectives over the groups of dense parameters and of experts, as one entry."""
+    return _divided_rates([(dense, experts)], cluster)
 
 
 def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
@@ -235,8 +272,8 @@ def _kept_group_rates(asked: _Asked, cluster: Cluster) -> tuple[GroupRates, IntA
 def _divided_rates(
     both: Sequence[tuple[DeviceGroups, DeviceGroups]], cluster: Cluster
 ) -> GroupRates:
-    """``group_rates`` of groups of dense parameters and of experts, stacked: every line that is
-    asked for is priced once."""
+    """Collectives over groups of dense parameters and of experts, stacked: every line that is asked
+    for is priced once."""
     lines: dict[tuple[GroupLevel | Rectangle, int], int] = {}
     at, sizes = (
         [],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -25,10 +25,13 @@ IntArray = NDArray[np.int64]
 @dataclass(frozen=True)
 class TrainingPolicy:
     """State of parameters and how it is sharded: ZeRO stage 1 shards optimizer state, 2 gradients
-    too, 3 weights too."""
+    too, 3 weights too.
+
+    ``zero_stage`` may be an array that broadcasts with the ``copies`` that methods are given.
+    """
 
     state: StateBytes
-    zero_stage: int
+    zero_stage: int | IntArray
 
     def resident_bytes(self, copies: IntArray, offload: Offload = NOTHING) -> FloatArray:
         """Weight, gradient and optimizer bytes each of ``copies`` devices keeps per parameter
@@ -70,14 +73,13 @@ class TrainingPolicy:
     def updated_part(self, copies: IntArray) -> FloatArray:
         """Part of the parameters that each of ``copies`` devices updates: from ZeRO-1 on its
         own."""
-        return 1.0 / copies if self.zero_stage >= 1 else np.ones(copies.shape)
+        part: FloatArray = np.where(self.zero_stage >= 1, 1.0 / copies, 1.0)
+        return part
 
     def step_s(self, copies: IntArray, bandwidth_bytes_per_s: float) -> FloatArray:
         """Seconds per parameter of the memory-bound step; from ZeRO-1 on each of ``copies`` devices
         updates its part."""
-        parts = copies if self.zero_stage >= 1 else np.ones_like(copies)
-        seconds: FloatArray = self.state.step / bandwidth_bytes_per_s / parts
-        return seconds
+        return self.state.step / bandwidth_bytes_per_s * self.updated_part(copies)
 
     @property
     def whole_bytes(self) -> FloatArray:
@@ -116,13 +118,13 @@ def training_policy(
 
 
 def policy_under(
-    software: Software, plan: UniformPlan, zero_stage: int | None = None
+    software: Software, plan: UniformPlan, zero_stage: int | IntArray | None = None
 ) -> TrainingPolicy:
     """How ``plan`` trains as ``software`` keeps gradients; with another ``zero_stage`` than its own
     where one is given."""
     zero = plan.sharding if zero_stage is None else zero_stage
-    policy = training_policy(plan.optimizer, zero, plan.precision, plan.state_formats)
-    return replace(policy, state=policy.state.under(software, plan.precision, plan.state_formats))
+    state = training_policy(plan.optimizer, 0, plan.precision, plan.state_formats).state
+    return TrainingPolicy(state.under(software, plan.precision, plan.state_formats), zero)
 
 
 def check_formats(plan: UniformPlan) -> None:

@@ -21,10 +21,11 @@ from Estimator.plans.cuts import Crossing, boundary_crossing, chunk_layers
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.flops import TrainedFlops, trained_flops
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes, PassCosts, as_laid_out, summed_parts
+from Estimator.plans.many_rates import plan_rates
 from Estimator.plans.pipeline.schedule import PipelineCosts, PipelineSchedule
 from Estimator.plans.pipeline.simulation import held_bytes, simulate
 from Estimator.plans.plan import check_cluster, check_plan
-from Estimator.plans.rates import Machine, Messages, plan_rates, whole_bytes
+from Estimator.plans.rates import Machine, Messages, whole_bytes
 from Estimator.plans.stage_price import (
     PRICE_FIELDS,
     PlanRates,

@@ -2,7 +2,6 @@
 between stages."""
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -27,17 +26,13 @@ from Estimator.network.links import (
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import (
-    DeviceGroups,
     GroupNetwork,
-    divided_replicas,
     layer_groups,
-    replicas,
 )
 from Estimator.plans.host_traffic import HostRates
 from Estimator.plans.offload import Offload
 from Estimator.plans.policy import TrainingPolicy, policy_under
-from Estimator.plans.stage_price import GroupRates, PlanRates
-from Estimator.plans.uniform_plans import ZERO_STAGES, working_column
+from Estimator.plans.uniform_plans import ZERO_STAGES
 from GraphExtractor.graph import CollectiveKind
 from phaze_common.choices import TensorLayout
 from phaze_common.errors import InputError
@@ -153,77 +148,10 @@ def tensor_hides(tp: int, machine: Machine) -> float:
     return 1.0 - machine.hiding(near=near).shown_part
 
 
-def plan_rates(
-    plan: UniformPlan,
-    machine: Machine,
-    first: int = 0,
-    *,
-    in_pipeline: bool = False,
-    devices: int | None = None,
-) -> PlanRates:
-    """Rates of ``plan`` on the devices of ``machine`` from ``first`` on; ``in_pipeline``, as one
-    stage of several.
-
-    ``devices`` are those that work on a step together, None: those of the plan.
-
-    Replicas, context-parallel devices among them, hold the same weights, so gradients are reduced
-    over all of them; those of experts that are divided among them over the devices that have the
-    same ones.
-    """
-    software, cluster = machine.software, machine.cluster
-    policy = policy_under(software, plan)
-    copies = np.array(
-        [plan.copies, plan.copies // plan.divided_by]
-    )  # of a parameter, and of one that some of them divide
-    data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
-    dense = replicas(plan, cluster, first)
-    experts = dense if plan.divided_by == 1 else divided_replicas(plan, cluster, first)
-    hiding = machine.hiding(near=dense.within_first_tier)
-    hides = hidden_gathers(software) if plan.sharding == 3 else 1.0
-    return PlanRates(
-        tp=float(plan.tp),
-        accumulated=1 - 1 / plan.micro_batches,
-        micro_batches=float(plan.micro_batches),
-        copies=float(plan.copies),
-        zero_stage=plan.sharding,
-        working=int(working_column(np.array(plan.sharding), copies[1], plan.divided_by)),
-        overlap_tensor=hides_tensor_collectives(plan, software),
-        tensor_hides=tensor_hides(plan.tp, machine),
-        overlap_data=data,
-        shown_part=shown_of(hiding.shown_part, hides),
-        hidden_part=hiding.hidden_part,
-        weight_bytes=policy.state.weight,
-        gradient_bytes=policy.state.gradient,
-        resident_bytes=policy.resident_bytes(copies, plan.offload),
-        step_s=policy.step_s(copies, machine.stream_bytes_per_s),
-        wide=policy.wide(copies[0], plan.offload, machine.stream_bytes_per_s),
-        start_s=start_s(machine, in_pipeline or plan.pp > 1),
-        reserved_bytes=software.reserved_memory.value,
-        reduces_all=software.reduces_all,
-        gather_copy_s=gather_copy_s(machine, copies),
-        straggler_excess=float(
-            straggler_excess(machine, plan.devices if devices is None else devices)
-        ),
-        between_s=between_s(software),
-        expert_split=plan.divided_by > 1,
-        tied_split=plan.tp2 > 1,
-        groups=group_rates(dense, experts, cluster),
-        host=host_rates(plan.offload, policy, copies, machine)._replace(
-            in_flight=float(min(plan.pp, plan.micro_batches))
-        ),
-    )
-
-
 def hidden_gathers(software: Software) -> float:
     """Part of the gathers and reductions of ZeRO stage 3 that is hidden where there is time to hide
     all of them."""
     return 1.0 if software.sharding is None else software.sharding.hidden.value
-
-
-def shown_of(shown: Shown, hides: float) -> Shown:
-    """The part of communication that shows where ``shown`` of it would if only contention did, and
-    the rest hides in part."""
-    return shown + (1.0 - hides) * (1.0 - shown)
 
 
 def gather_copy_s(machine: Machine, copies: IntArray) -> FloatArray:
@@ -320,44 +248,6 @@ def whole_bytes(plan: UniformPlan, machine: Machine) -> FloatArray:
         if plan.divided_by == 1
         else np.concatenate([both, both * np.array([1.0, 0.0, 1.0])[:, None]])
     )
-
-
-@lru_cache(maxsize=4096)  # a search asks for those of many plans
-def group_rates(dense: DeviceGroups, experts: DeviceGroups, cluster: Cluster) -> GroupRates:
-    """Collectives over the groups of dense parameters and of experts."""
-    costs = [_level_costs(groups, cluster) for groups in (dense, experts)]
-    levels = max(1, *(len(each) for each in costs))
-    starts = max([1, *(len(level) for each in costs for level in each)])
-    algorithms = max(
-        [1, *(len(kind) for each in costs for level in each for start in level for kind in start)]
-    )
-    fixed_s, per_byte_s = np.zeros((2, 3, 2, levels, starts, algorithms))
-    sizes = np.ones((2, levels))
-    for which, (groups, each) in enumerate(zip((dense, experts), costs, strict=True)):
-        for level, of_starts in enumerate(each):
-            sizes[which, level] = groups.levels[level].size
-            for start, kinds in enumerate(of_starts):
-                for kind, lines in enumerate(kinds):
-                    fixed_s[kind, which, level, start, :] = np.inf
-                    for algorithm, (fixed, per_byte) in enumerate(lines):
-                        fixed_s[kind, which, level, start, algorithm] = fixed
-                        per_byte_s[kind, which, level, start, algorithm] = per_byte
-    return GroupRates(fixed_s, per_byte_s, sizes)
-
-
-def _level_costs(
-    groups: DeviceGroups, cluster: Cluster
-) -> list[list[list[list[tuple[float, float]]]]]:
-    """(fixed, per byte) of every algorithm by kind by start by level."""
-    found = []
-    for level in groups.levels:
-        by_kind = [level.costs(kind, cluster, groups.starts) for kind in KINDS]
-        lines = [
-            [[(line.fixed_s, line.per_byte_s) for line in costs] for costs in starts]
-            for starts in by_kind
-        ]
-        found.append([list(kinds) for kinds in zip(*lines, strict=True)])
-    return found
 
 
 @dataclass(frozen=True, eq=False)

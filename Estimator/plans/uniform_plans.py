@@ -94,6 +94,24 @@ class UniformPlans:
             tiers = len(order.tp) if isinstance(order, Assignment) else 0
             object.__setattr__(self, "assigned", np.empty((len(self), 2, tiers), np.int64))
 
+    @staticmethod
+    def of(plan: UniformPlan, overlap_gradients: bool) -> UniformPlans:
+        """One plan, whose gradients are reduced beside computation or not."""
+        order, assigned = plan.group_order, np.empty((0, 2, 0), np.int64)
+        if isinstance(order, Assignment):
+            assigned = np.array([[order.dp, order.pp]])
+        return UniformPlans(
+            plan,
+            np.array([plan.pp]),
+            np.array([plan.dp]),
+            np.array([plan.zero_stage]),
+            np.array([plan.interleave]),
+            np.array([plan.global_batch_size]),
+            np.array([order is GroupOrder.PIPELINE_INNER]),
+            np.array([overlap_gradients]),
+            assigned,
+        )
+
     def __len__(self) -> int:
         return len(self.pp)
 

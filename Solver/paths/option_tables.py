@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from Estimator.plans.compiled import outer
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.layer_costs import LayerSizes
-from Estimator.plans.rates import Machine, plan_rates, start_s, whole_bytes
+from Estimator.plans.many_rates import plan_rates
+from Estimator.plans.rates import Machine, start_s, whole_bytes
 from Estimator.plans.stage_price import PlanRates, stage_price
 from Estimator.plans.stage_totals import StageSizes, StageTimes, times_of, with_neighbours
 from Solver.paths.stage_classes import StageClasses

@@ -16,7 +16,8 @@ from Estimator.network.links import transfer_costs
 from Estimator.plans.groups import DeviceGroups, GroupNetwork, as_at_the_start, layer_groups
 from Estimator.plans.heterogeneous.messages import Face, tier_between, whole_rows_bytes
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
-from Estimator.plans.rates import Machine, plan_rates
+from Estimator.plans.many_rates import plan_rates
+from Estimator.plans.rates import Machine
 from GraphExtractor.graph import CollectiveKind
 from Solver.paths.bounds import StageSpace
 from Solver.paths.option_tables import OptionTables

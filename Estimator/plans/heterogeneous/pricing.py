@@ -18,8 +18,9 @@ from Estimator.plans.heterogeneous.messages import message_s, tied_s, whole_rows
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.heterogeneous.placed_stage import PlacedStage, check_stages
 from Estimator.plans.layer_costs import LayerSizes, as_laid_out
+from Estimator.plans.many_rates import plan_rates
 from Estimator.plans.pricing import PricedPipeline, StagesAlike
-from Estimator.plans.rates import Machine, plan_rates, whole_bytes
+from Estimator.plans.rates import Machine, whole_bytes
 from Estimator.plans.stage_price import PlanRates
 from Estimator.plans.stage_totals import StageSizes, StageTimes, stage_sizes, times_of
 

@@ -18,6 +18,7 @@ from Estimator.plans.host_traffic import (
     host_seconds,
     together_s,
 )
+from Estimator.plans.many_rates import plan_rates
 from Estimator.plans.offload import (
     NOTHING,
     RATIOS,
@@ -26,7 +27,7 @@ from Estimator.plans.offload import (
     offload_of,
     offloads_searched,
 )
-from Estimator.plans.rates import device_machine, plan_rates
+from Estimator.plans.rates import device_machine
 from Estimator.plans.results import Breakdown, Iteration, Status
 from GraphExtractor.graph import Recompute
 from phaze_common.choices import OffloadKind
