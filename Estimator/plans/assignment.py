@@ -125,8 +125,7 @@ class Assignment:
         return "/".join(tiers)
 
     def over(self, tiers: int) -> Assignment:
-        """The same on a network of so many tiers, of which it uses the inner ones; it may have as
-        many itself at most."""
+        """The same on a network of so many tiers, at least its own, using the inner ones."""
         if tiers == len(self.tp):
             return self
         more = (1,) * (tiers - len(self.tp))
@@ -134,8 +133,7 @@ class Assignment:
 
     @property
     def groups(self) -> Assignment:
-        """The same without replicas and stages: where the groups lie that communicate within a
-        layer."""
+        """The same without replicas and stages: the groups that communicate within a layer."""
         alone = (1,) * len(self.tp)
         return replace(self, dp=alone, pp=alone)
 
@@ -155,8 +153,7 @@ class Assignment:
 
     @property
     def divided_copies(self) -> tuple[int, ...]:
-        """Devices that hold the same experts, or the same part of what a 2D layout divides twice,
-        by tier."""
+        """Devices that hold the same experts, or part of what 2D divides twice, by tier."""
         return tuple(
             copies // (ep * rows)
             for copies, ep, rows in zip(self.copies, self.ep, self.tp2, strict=True)
@@ -171,8 +168,7 @@ class Assignment:
 
 
 def tier_capacities(cluster: Cluster, devices: int | None = None) -> tuple[int, ...]:
-    """Devices, or blocks, that a block of each tier holds; the outermost as far as there are
-    ``devices``."""
+    """Devices, or blocks, that a block of each tier holds, given ``devices`` in all."""
     total = cluster.num_devices if devices is None else devices
     return tuple(
         max(outer // inner, 1) for inner, outer in pairwise((*cluster.block_sizes, max(total, 1)))
@@ -231,8 +227,7 @@ def check_assignment(assignment: Assignment, degrees: dict[str, int], cluster: C
 
 @lru_cache(maxsize=4096)
 def splits(degree: int, tiers: int) -> tuple[tuple[int, ...], ...]:
-    """All ways to write ``degree`` as a product of so many factors, in order; most of it innermost
-    comes first."""
+    """All products of so many factors that are ``degree``; most of it innermost comes first."""
     if tiers == 1:
         return ((degree,),)
     return tuple(

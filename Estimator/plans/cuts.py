@@ -24,8 +24,7 @@ class Crossing:
 
 
 def crossing(tensors: Iterable[LayerTensor], members: NDArray[np.bool_]) -> Crossing:
-    """What crosses into each of the sets ``members`` (sets, layers), which hold all that needs
-    their layers."""
+    """What crosses into each of ``members`` (sets, layers), closed under what they feed."""
     activations, gradients = np.zeros((2, len(members)))
     for tensor in tensors:
         crosses = ~members[:, tensor.source] & members[:, list(tensor.destinations)].any(axis=1)
@@ -46,10 +45,8 @@ def boundary_crossing(
     place = range(layers) if order is None else np.argsort(order).tolist()
     steps = np.zeros((2, layers + 1))
     for tensor in tensors:
-        first, stop = (
-            place[tensor.source] + 1,
-            max((place[end] for end in tensor.destinations), default=0) + 1,
-        )
+        first = place[tensor.source] + 1
+        stop = max((place[end] for end in tensor.destinations), default=0) + 1
         if first < stop:
             for row, each in enumerate((tensor.bytes, tensor.gradient_bytes)):
                 steps[row, first] += each

@@ -48,8 +48,7 @@ _FORWARD, _AGAIN, _BACKWARD = "forward", "again", "backward"
 
 @dataclass(frozen=True)
 class _Streaming:
-    """A product, and the seconds of its pieces, beside which collectives run; these count among
-    those of ``column``."""
+    """A product in pieces beside which collectives run; these count in ``column``."""
 
     operator: Operator
     pieces: PieceTimes[float]
@@ -59,8 +58,7 @@ class _Streaming:
 
 @dataclass(frozen=True, eq=False)
 class PassWork:
-    """One pass through one layer: the first fields of ``PassCosts``, and what the groups decide the
-    rest of."""
+    """One pass through a layer: fields of ``PassCosts``, and what groups make of the others."""
 
     alone_s: FloatArray  # (5,)
     collectives: tuple[tuple[int, Collective, int], ...]  # field of PassCosts, and how often
@@ -240,11 +238,9 @@ def pass_work(
 ) -> PassWork:
     """Sums over ``operators`` of one layer, which takes ``beyond_s`` besides; products that stream
     have collectives to hide."""
-    alone_s, collectives, streaming = (
-        np.array([0.0, 0.0, beyond_s, 0.0, 0.0]),
-        Counter[tuple[int, Collective]](),
-        [],
-    )
+    alone_s = np.array([0.0, 0.0, beyond_s, 0.0, 0.0])
+    collectives = Counter[tuple[int, Collective]]()
+    streaming = []
     for operator in operators:
         time = model.operator_time(operator, panels)
         alone_s[:4] += time.arithmetic_s, time.memory_s, time.launch_s, time.host_s
@@ -265,7 +261,6 @@ def pass_work(
 
 
 def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
-    """Passes together, each so many times."""
     alone_s, collectives, streaming = np.zeros(5), Counter[tuple[int, Collective]](), []
     for work, times in works:
         alone_s += times * work.alone_s
@@ -278,13 +273,11 @@ def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
 
 
 def _accumulated(layer: LayerGraph) -> int:
-    """Parameters whose gradients are added to those of earlier micro-batches: sparse ones are lists
-    of rows, put together."""
+    """Parameters whose gradients are added up: sparse ones are lists of rows instead."""
     return layer.parameter_count - layer.sparse_parameter_count
 
 
 def _column_of(collective: Collective) -> int:
-    """The field of ``PassCosts`` that a collective belongs to."""
     if collective.group in (CollectiveGroup.TENSOR, CollectiveGroup.TENSOR2):
         return 5 if collective.kind is CollectiveKind.ALL_REDUCE else 6
     return 7 if collective.group is CollectiveGroup.CONTEXT else 8

@@ -72,7 +72,6 @@ def _forward_s(priced: PricedPlan, breakdown: Breakdown) -> dict[str, float]:
 
 
 def _neither_s(priced: PricedPlan, breakdown: Breakdown) -> dict[str, float]:
-    """Seconds of ``breakdown`` that are in no pass."""
     after_s = float(priced.after_s[priced.busiest_stage])
     return {
         "data_communication_s": after_s,

@@ -38,8 +38,7 @@ class FlopRates:
 
 @dataclass(frozen=True)
 class TrainedFlops:
-    """FLOPs of an iteration: the model's, the same counting all scores, and those that are
-    computed."""
+    """FLOPs of an iteration: the model's, these with all scores, and those computed."""
 
     model: float = 0.0
     all_scores: float = 0.0

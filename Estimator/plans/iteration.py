@@ -29,11 +29,9 @@ def price_iteration(
 
 def iteration_of(priced: PricedPipeline) -> Iteration:
     """What an iteration of a priced plan takes."""
-    machine, samples, iteration_s = (
-        priced.machine,
-        priced.first_stage.global_batch_size,
-        priced.iteration_s,
-    )
+    machine = priced.machine
+    samples = priced.first_stage.global_batch_size
+    iteration_s = priced.iteration_s
     work = [_work(priced, stage) for stage in range(priced.pp)]
     stages, devices = _stages(priced, work), sum(priced.devices)
     reason = _misfit(stages, machine)
@@ -83,7 +81,6 @@ class StageWork:
 
     @property
     def _shown(self) -> float:
-        """Part of the layers' collectives that nothing hides."""
         whole_s = (
             self.forward.communication_s
             + self.recompute.communication_s
@@ -93,8 +90,7 @@ class StageWork:
 
 
 def _breakdown(priced: PricedPipeline, work: StageWork) -> Breakdown:
-    """Where the iteration goes on a stage; what its own work does not explain is waiting for other
-    stages."""
+    """Where the iteration goes on a stage; what its work does not explain is waiting."""
     forward, recompute, backward, price = work.forward, work.recompute, work.backward, work.price
     many, hidden_s, between_s = priced.micro_batches, price.hidden_tensor_s, priced.between_s
     passes = forward, recompute, backward

@@ -128,8 +128,7 @@ class LayerSizes:
 
     @property
     def allocated(self) -> LayerSizes:
-        """The same with the bytes that tensors have, without what the allocator holds beyond
-        them."""
+        """The same with the bytes of tensors, without what the allocator holds besides."""
         if self.spare == 0.0:
             return self
         names = ("saved_bytes", "shared_bytes", "workspace_bytes")
@@ -139,8 +138,7 @@ class LayerSizes:
 
     @cached_property
     def summed(self) -> FloatArray:
-        """Parameters, those of experts and those of wide weights of every layer in execution order,
-        shape (layers, 3)."""
+        """Parameters, those of experts and wide ones of every layer in order, (layers, 3)."""
         return np.stack([self.parameters, self.expert_parameters, self.wide_parameters], axis=1)[
             self.distinct
         ]
@@ -224,8 +222,7 @@ class LayerCosts:
 
     @cached_property
     def crossing(self) -> Crossing:
-        """What crosses the boundary before each layer, in execution order; arrays of shape
-        (layers,)."""
+        """What crosses the boundary before each layer in execution order, shape (layers,)."""
         return boundary_crossing(self.graph.tensors, len(self.graph.sequence))
 
     @property
@@ -308,15 +305,13 @@ def ends_of(graph: ModelGraph) -> frozenset[int]:
 
 
 def _wide_parameters(layer: LayerGraph, *, is_end: bool) -> int:
-    """Parameters whose weights stay as they are where others are held in fp8: all but matrices of
-    blocks."""
+    """Parameters whose weights never are in fp8: all but matrices of blocks."""
     held = 0 if is_end else layer.matmul_parameter_count + layer.expert_parameter_count
     return layer.parameter_count - held
 
 
 def layer_names(graph: ModelGraph) -> tuple[str, ...]:
-    """Name of every layer in execution order; those of one name, alike or not, are numbered from
-    0."""
+    """Name of every layer in execution order, numbered from 0 where several have it."""
     names = [graph.layers[index].name for index in graph.sequence]
     often, numbers = Counter(names), defaultdict[str, Iterator[int]](itertools.count)
     return tuple(f"{name}.{next(numbers[name])}" if often[name] > 1 else name for name in names)
@@ -417,8 +412,7 @@ def workspace_bytes(
 
 
 def loss_gradient_bytes(layer: LayerGraph) -> int:
-    """Bytes of the gradient of log-probabilities, in fp32, that a loss makes which does not work in
-    place."""
+    """Bytes of the fp32 gradient of log-probabilities of a loss that is not in place."""
     made = (
         each.writes
         for each in layer.backward.operators
@@ -448,8 +442,7 @@ def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
 
 
 def step_operators(graph: ModelGraph, recompute: Recompute) -> Iterator[tuple[Operator, int]]:
-    """Operators of a training step of one micro-batch, each with the number of layers that run
-    it."""
+    """Operators of a micro-batch's training step, each with how many layers run it."""
     distinct, sequence = moded_layers(graph, recompute)
     for place, count in Counter(sequence).items():
         layer = graph.layers[distinct[place].index]

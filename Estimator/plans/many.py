@@ -149,10 +149,8 @@ class PreparedPlans:
         _, first, place = np.unique(plans.places, return_index=True, return_inverse=True)
         place = place.reshape(-1)
         distinct = plans.some(first)
-        between, around = (
-            distinct.boundary_tiers(self._machine.cluster),
-            distinct.end_tiers(self._machine.cluster),
-        )
+        between = distinct.boundary_tiers(self._machine.cluster)
+        around = distinct.end_tiers(self._machine.cluster)
         order = np.lexsort(
             (
                 plans.zero_stage,
@@ -182,10 +180,8 @@ class PreparedPlans:
         layouts, layout = np.unique(place[rows], return_inverse=True)
         crossed = np.concatenate([between[layouts, : pp - 1], around[layouts, None]], axis=1)
         on_device = chunk_sizes(self.sizes, slice(None), firsts, self._whole_bytes)
-        sizes, whole = (
-            on_device.offloading(self.plans.shape.offload.activations),
-            self._machine.software.whole_warm_up,
-        )
+        sizes = on_device.offloading(self.plans.shape.offload.activations)
+        whole = self._machine.software.whole_warm_up
         return _Group(
             rows=rows,
             pp=pp,
@@ -221,8 +217,7 @@ def evaluate_many(
 
 
 def _held(saved_bytes: FloatArray, pp: int, rounds: int, *, whole_warm_up: bool) -> FloatArray:
-    """Activations of each stage with one, two, ... micro-batches (1F1B) or groups of pp of them,
-    shape (counts, pp)."""
+    """Activations of each stage by micro-batches, or groups of pp of them, (counts, pp)."""
     if rounds == 1:
         return np.minimum(np.arange(1, pp + 1)[:, None], np.arange(pp, 0, -1)) * saved_bytes
     kind, counts = PipelineSchedule.INTERLEAVED, range(1, HELD_GROUPS + 1)
@@ -240,8 +235,7 @@ def _moved(sizes: StageSizes, shape: UniformPlan) -> tuple[FloatArray, ...]:
 
 
 def _first_alike(columns: FloatArray, pp: int) -> IntArray:
-    """For every stage the first one whose chunks have the same ``columns`` (chunks, columns), shape
-    (pp,)."""
+    """For every stage the first with the same ``columns`` (chunks, columns), (pp,)."""
     stages = np.ascontiguousarray(
         np.moveaxis(columns.reshape(-1, pp, columns.shape[1]), 1, 0)
     ).reshape(pp, -1)
@@ -309,10 +303,8 @@ def price_plans(
             for row in range(4):
                 stages[row, stage] = stages[row, same]
             for chunk in range(stage, chunks, pp):
-                chunks_s[0, chunk], chunks_s[1, chunk] = (
-                    chunks_s[0, chunk - stage + same],
-                    chunks_s[1, chunk - stage + same],
-                )
+                chunks_s[0, chunk] = chunks_s[0, chunk - stage + same]
+                chunks_s[1, chunk] = chunks_s[1, chunk - stage + same]
         _with_messages(chunks_s, links, layout[plan], passes)
         many = micro_batches[plan]
         if chunks == pp:
@@ -328,10 +320,8 @@ def price_plans(
                 interleaved.fill_last_backward_end_s(passes, pp, many, False, end_s)
             known_micro_batches = many
             for chunk in range(chunks):
-                known.forward_s[chunk], known.backward_s[chunk] = (
-                    passes.forward_s[chunk],
-                    passes.backward_s[chunk],
-                )
+                known.forward_s[chunk] = passes.forward_s[chunk]
+                known.backward_s[chunk] = passes.backward_s[chunk]
                 known.forward_delay_s[chunk] = passes.forward_delay_s[chunk]
                 known.backward_delay_s[chunk] = passes.backward_delay_s[chunk]
         count = min(many if chunks == pp else many // pp, len(held_bytes)) - 1
@@ -362,16 +352,12 @@ def _with_messages(chunks_s: FloatArray, links: Links, layout: int, passes: Chun
         if chunk > 0:
             back_s = links.seconds[links.tiers[layout, chunk - 1], 1, chunk - 1]
         if links.delays:
-            passes.forward_s[chunk], passes.backward_s[chunk] = (
-                chunks_s[0, chunk],
-                chunks_s[1, chunk],
-            )
+            passes.forward_s[chunk] = chunks_s[0, chunk]
+            passes.backward_s[chunk] = chunks_s[1, chunk]
             passes.forward_delay_s[chunk], passes.backward_delay_s[chunk] = ahead_s, back_s
         else:
-            passes.forward_s[chunk], passes.backward_s[chunk] = (
-                chunks_s[0, chunk] + ahead_s,
-                chunks_s[1, chunk] + back_s,
-            )
+            passes.forward_s[chunk] = chunks_s[0, chunk] + ahead_s
+            passes.backward_s[chunk] = chunks_s[1, chunk] + back_s
 
 
 @inner

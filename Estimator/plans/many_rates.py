@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs_of, distinct_starts, rectangle_costs_of
+from Estimator.network.costs import CollectiveCosts
 from Estimator.network.crossings import parts_of
 from Estimator.network.links import PipelineLayouts, outermost_tiers
 from Estimator.plans.assignment import Assignment
@@ -231,8 +232,7 @@ def _one_group(dense: DeviceGroups, experts: DeviceGroups, cluster: Cluster) -> 
 
 
 def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
-    """Collectives over replicas: distinct ``GroupRates``, stacked, and which of them each plan has,
-    shape (N,)."""
+    """Distinct collectives over replicas, stacked, and which each plan has, shape (N,)."""
     shape = plans.shape
     degrees = shape.tp, shape.tp2, shape.cp, shape.ep, shape.layout, shape.group_order
     columns = (plans.pp, plans.dp, plans.pipeline_inner, plans.assigned)
@@ -275,10 +275,8 @@ def _divided_rates(
     """Collectives over groups of dense parameters and of experts, stacked: every line that is asked
     for is priced once."""
     lines: dict[tuple[GroupLevel | Rectangle, int], int] = {}
-    at, sizes = (
-        [],
-        np.ones((len(both), 2, max(1, *(len(each.levels) for pair in both for each in pair)))),
-    )
+    at = []
+    sizes = np.ones((len(both), 2, max(1, *(len(each.levels) for pair in both for each in pair))))
     for number, pair in enumerate(both):
         for which, groups in enumerate(pair):
             for place, level in enumerate(groups.levels):
@@ -305,44 +303,40 @@ def _divided_rates(
 def _line_costs(
     lines: Sequence[tuple[GroupLevel | Rectangle, int]], cluster: Cluster
 ) -> tuple[FloatArray, FloatArray]:
-    """Fixed seconds and seconds per byte of the algorithms on each level of groups and start,
-    (lines, kinds, algorithms) each."""
-    strided = [
-        (number, level, first)
+    """``_cost_arrays`` of the collectives on each level of groups and start."""
+    strided = {
+        number: (level.size, level.stride, first)
         for number, (level, first) in enumerate(lines)
         if isinstance(level, GroupLevel)
-    ]
-    even = [
-        (number, level) for number, (level, _) in enumerate(lines) if isinstance(level, Rectangle)
-    ]
-    found = []  # (lines, kind, costs)
-    for kind, each in enumerate(KINDS):
-        if strided:
-            size, stride, first = np.array(
-                [(level.size, level.stride, first) for _, level, first in strided]
-            ).T
-            found.append(
-                (
-                    [number for number, *_ in strided],
-                    kind,
-                    collective_costs_of(each, size, stride, cluster, first),
-                )
-            )
-        if even:
-            parts = np.array([level.parts for _, level in even]).T
-            found.append(
-                ([number for number, _ in even], kind, rectangle_costs_of(each, parts, cluster))
-            )
-    algorithms = max([1, *(len(costs.fixed_s) for _, _, costs in found)])
-    fixed_s, per_byte_s = (
-        np.full((len(lines), 3, algorithms), np.inf),
-        np.zeros((len(lines), 3, algorithms)),
-    )
-    for rows, kind, costs in found:
-        fixed_s[rows, kind, : len(costs.fixed_s)] = costs.fixed_s.T
-        per_byte_s[rows, kind, : len(costs.fixed_s)] = np.where(
-            np.isfinite(costs.fixed_s), costs.per_byte_s, 0.0
-        ).T
+    }
+    even = {n: level.parts for n, (level, _) in enumerate(lines) if isinstance(level, Rectangle)}
+    found = []
+    if strided:
+        size, stride, start = np.array(list(strided.values())).T
+        costs = [collective_costs_of(kind, size, stride, cluster, start) for kind in KINDS]
+        found.append((list(strided), _cost_arrays(costs)))
+    if even:
+        parts = np.array(list(even.values())).T
+        costs = [rectangle_costs_of(kind, parts, cluster) for kind in KINDS]
+        found.append((list(even), _cost_arrays(costs)))
+    algorithms = max([1, *(each.shape[2] for _, (each, _) in found)])
+    fixed_s = np.full((len(lines), len(KINDS), algorithms), np.inf)
+    per_byte_s = np.zeros_like(fixed_s)
+    for rows, (fixed, per_byte) in found:
+        fixed_s[rows, :, : fixed.shape[2]] = fixed
+        per_byte_s[rows, :, : fixed.shape[2]] = per_byte
+    return fixed_s, per_byte_s
+
+
+def _cost_arrays(costs: Sequence[CollectiveCosts]) -> tuple[FloatArray, FloatArray]:
+    """Fixed seconds and seconds per byte of the algorithms of each kind, (groups, kinds,
+    algorithms) each."""
+    shape = costs[0].fixed_s.shape[1], len(costs), max(len(each.fixed_s) for each in costs)
+    fixed_s, per_byte_s = np.full(shape, np.inf), np.zeros(shape)
+    for kind, each in enumerate(costs):
+        count, finite = len(each.fixed_s), np.isfinite(each.fixed_s)
+        fixed_s[:, kind, :count] = each.fixed_s.T
+        per_byte_s[:, kind, :count] = np.where(finite, each.per_byte_s, 0.0).T
     return fixed_s, per_byte_s
 
 
@@ -390,8 +384,7 @@ def replica_parts(plans: UniformPlans, cluster: Cluster) -> IntArray:
 
 
 def replicas_within_first_tier(plans: UniformPlans, cluster: Cluster) -> BoolArray:
-    """Whether all devices with the same parameters lie in one block of the first tier, shape
-    (N,)."""
+    """Whether each plan's replicas lie in one block of the first tier, shape (N,)."""
     within: BoolArray = replica_parts(plans, cluster)[1:].prod(axis=0) == 1
     return within
 
@@ -413,16 +406,13 @@ def _replica_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
 
 def _rectangle_rates(parts: IntArray, cluster: Cluster) -> GroupRates:
     """Rates of the replicas that have ``parts`` (tiers, groups) in each block of every tier."""
-    costs = [rectangle_costs_of(kind, parts, cluster) for kind in KINDS]
-    algorithms, groups = max([1, *(len(each.fixed_s) for each in costs)]), parts.shape[1]
-    fixed_s, per_byte_s = np.zeros((2, groups, 3, 2, 1, 1, algorithms))
+    fixed, per_byte = _cost_arrays([rectangle_costs_of(kind, parts, cluster) for kind in KINDS])
+    groups, kinds, algorithms = fixed.shape
+    fixed_s, per_byte_s = np.zeros((2, groups, kinds, 2, 1, 1, algorithms))
     sizes = np.ones((groups, 2, 1))
     sizes[:, DENSE, 0] = parts.prod(axis=0)
-    fixed_s[:, :, DENSE] = np.inf
-    for kind, each in enumerate(costs):
-        fixed_s[:, kind, DENSE, 0, 0, : len(each.fixed_s)] = each.fixed_s.T
-        finite = np.where(np.isfinite(each.fixed_s), each.per_byte_s, 0.0)
-        per_byte_s[:, kind, DENSE, 0, 0, : len(each.fixed_s)] = finite.T
+    fixed_s[:, :, DENSE, 0, 0] = fixed
+    per_byte_s[:, :, DENSE, 0, 0] = per_byte
     return GroupRates(fixed_s, per_byte_s, sizes)
 
 
@@ -443,14 +433,8 @@ def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
         for each in (sizes[..., None], strides[..., None], ids)
     )
     costs = [collective_costs_of(kind, size, stride, cluster, start) for kind in KINDS]
-    algorithms = max(len(each.fixed_s) for each in costs)
-    lines = np.full((2, len(first), 3, algorithms), np.inf)
-    lines[1] = 0.0
-    for kind, each in enumerate(costs):
-        lines[0, :, kind, : len(each.fixed_s)] = each.fixed_s.T
-        lines[1, :, kind, : len(each.fixed_s)] = np.where(
-            np.isfinite(each.fixed_s), each.per_byte_s, 0.0
-        ).T
+    lines = np.stack(_cost_arrays(costs))
+    algorithms = lines.shape[-1]
     # Groups that cost the same count once: of each plan's, the lines in descending order without
     # repetitions.
     flat, like = np.unique(
@@ -477,8 +461,7 @@ def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
 
 
 def replica_levels(plans: UniformPlans) -> tuple[IntArray, IntArray]:
-    """Sizes and strides of the two levels of devices with the same parameters, innermost first,
-    shape (2, N) each."""
+    """Sizes and strides of both levels of replicas, innermost first, shape (2, N) each."""
     shape, strides = plans.shape, plans.layouts.replica_strides
     joined, shared = strides == shape.inner_devices, shape.sequence_devices
     sizes = np.stack([np.where(joined, plans.dp * shared, shared), np.where(joined, 1, plans.dp)])

@@ -55,8 +55,7 @@ class Offload:
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """As it is given: ``optimizer``, ``activations=0.5``; empty where everything is on the
-        device."""
+        """As it is given: ``optimizer``, ``activations=0.5``; empty where nothing is."""
         parts = ((each.name, getattr(self, each.name)) for each in fields(self))
         return tuple(
             name if part == 1.0 else f"{name}={part!r}" for name, part in parts if part > 0.0
@@ -156,6 +155,5 @@ def offloads_searched(terms: Iterable[OffloadTerm]) -> tuple[Offload, ...]:
 
 
 def _others(given: tuple[OffloadTerm, ...]) -> tuple[OffloadKind, ...]:
-    """The kinds that ``given`` does not name."""
     named = {term.kind if isinstance(term, OffloadShare) else term for term in given}
     return tuple(kind for kind in OffloadKind if kind is not OffloadKind.AUTO and kind not in named)

@@ -56,8 +56,7 @@ class Placement:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What is worth saying beside a result: domains that are not filled, and groups that cross
-        them and need not."""
+        """What to tell of it: domains not filled, and groups that need not cross them."""
         found = []
         for each in self.domains:
             if each.used < each.devices and each.domains > 1:
@@ -118,8 +117,7 @@ def extent(cluster: Cluster) -> int:
 
 
 def _reaches(plan: UniformPlan) -> dict[str, int]:
-    """Devices from the first to the last of the groups of each axis, with what lies between, by an
-    order of groups."""
+    """Devices from the first to the last of a group of each axis, by an order of groups."""
     if isinstance(plan.group_order, Assignment):
         return {}
     shared = math.gcd(plan.ep, plan.sequence_devices)
@@ -144,8 +142,7 @@ def _reaches(plan: UniformPlan) -> dict[str, int]:
 
 @lru_cache(maxsize=65536)
 def _used_sizes(reaches: tuple[int, ...], devices: int, cluster: Cluster) -> tuple[int, ...]:
-    """Devices that are used of each domain, innermost first; all where nothing is to be gained or
-    there is no room."""
+    """Devices used of each domain, innermost first; all where nothing is to be gained."""
     whole = cluster.block_sizes[1:]
     if not reaches or not whole:
         return whole
@@ -159,8 +156,7 @@ def _used_sizes(reaches: tuple[int, ...], devices: int, cluster: Cluster) -> tup
 
 
 def _filled(units: list[int], devices: int, cluster: Cluster) -> Iterator[int]:
-    """Devices that are used of each domain where whole groups of ``units`` devices lie in it as far
-    as they fit."""
+    """Devices used of each domain where whole groups of ``units`` lie in it if they fit."""
     used = 1
     for tier, (inner, outer) in zip(cluster.tiers, pairwise(cluster.block_sizes), strict=False):
         room, multiple = outer // inner * used, used

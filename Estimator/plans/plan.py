@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -80,6 +82,24 @@ class Plan(PlanHeader):
             **vars(self.stages[0].degrees), **shared, pp=self.pp, stage_layers=layers
         )
 
+    def layer_places(self, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Layers of every stage by place among ``names``, the model's in execution order.
+
+        Raises:
+            InputError: the stages do not hold each of them once.
+        """
+        held = Counter(layer for stage in self.stages for layer in stage.layers)
+        odd = next((layer for layer in (*held, *names) if held[layer] != 1), None)
+        odd = next((layer for layer in held if layer not in names), odd)
+        if odd is not None:
+            how = "is no layer of it" if odd not in names else "is in several"
+            raise InputError(
+                f"stages.*.layers of the plan must hold each of {self.model}'s {len(names)} layers "
+                f"once, but {odd!r} {how if odd in held else 'is in none'}; correct it"
+            )
+        place = {name: index for index, name in enumerate(names)}
+        return tuple(tuple(place[layer] for layer in stage.layers) for stage in self.stages)
+
     def as_uniform(self, names: tuple[str, ...]) -> UniformPlan:
         """The plan by its degrees, where all chunks are trained alike; ``names`` are the model's
         layers in execution order.
@@ -96,23 +116,7 @@ class Plan(PlanHeader):
                         f"the stages of the plan differ: stages.{position}.{name} is "
                         f"{given[name]}, stages.0.{name} is {value}; give all of them the same"
                     )
-        held = [layer for stage in self.stages for layer in stage.layers]
-        if sorted(held) != sorted(names):
-            twice = (layer for place, layer in enumerate(held) if layer in held[:place])
-            odd = next(iter(sorted({*held} ^ {*names})), None) or next(twice)
-            how = (
-                "is in none"
-                if odd not in held
-                else "is in several"
-                if odd in names
-                else "is no layer of it"
-            )
-            raise InputError(
-                f"stages.*.layers of the plan must hold each of {self.model}'s {len(names)} layers "
-                f"once, but {odd!r} {how}; correct it"
-            )
-        place = {name: index for index, name in enumerate(names)}
-        order = tuple(place[layer] for layer in held)
+        order = tuple(itertools.chain.from_iterable(self.layer_places(names)))
         if len(self.stages) % self.interleave:
             raise InputError(
                 f"interleave of the plan is {self.interleave}, which does not divide the "

@@ -48,8 +48,7 @@ class TrainingPolicy:
         return kept
 
     def parts_bytes(self, copies: IntArray) -> FloatArray:
-        """Weight, gradient and optimizer bytes of each of ``copies`` devices per parameter, shape
-        (3, ...)."""
+        """Weight, gradient, optimizer bytes per parameter on each of ``copies``, (3, ...)."""
         weight, gradient, state = (
             np.where(self.zero_stage >= stage, copies, 1) for stage in (3, 2, 1)
         )
@@ -71,8 +70,7 @@ class TrainingPolicy:
         return np.stack([held, sent, written_s, whole * offload.weights], axis=-1)
 
     def updated_part(self, copies: IntArray) -> FloatArray:
-        """Part of the parameters that each of ``copies`` devices updates: from ZeRO-1 on its
-        own."""
+        """Part of the parameters that each of ``copies`` updates: from ZeRO-1 on its own."""
         part: FloatArray = np.where(self.zero_stage >= 1, 1.0 / copies, 1.0)
         return part
 

@@ -60,11 +60,9 @@ class StagesAlike:
         return self._prices(self.sizes)
 
     def _prices(self, sizes: StageSizes) -> tuple[FloatArray, StagePrice[FloatArray]]:
-        tied, chunks_s, prices = (
-            self.tied_parameters,
-            np.empty((2, len(sizes.layers))),
-            np.empty((PRICE_FIELDS, self.pp)),
-        )
+        tied = self.tied_parameters
+        chunks_s = np.empty((2, len(sizes.layers)))
+        prices = np.empty((PRICE_FIELDS, self.pp))
         price_stages(self.rates, self.times, sizes, self.pp, tied, chunks_s, prices)
         return chunks_s, StagePrice(*prices)
 
@@ -134,14 +132,12 @@ class PricedPipeline(ABC):
     @property
     @abstractmethod
     def tied_s(self) -> float:
-        """All-reduce of the gradients of parameters that the ends of the pipeline share; 0 on one
-        stage."""
+        """Seconds to add up gradients of parameters that both ends share; 0 on one stage."""
 
     @property
     @abstractmethod
     def flops(self) -> TrainedFlops:
-        """FLOPs of an iteration on all devices; what fills up the last micro-batches does not
-        count."""
+        """FLOPs of an iteration on all devices; fill of last micro-batches does not count."""
 
     @property
     @abstractmethod
@@ -269,8 +265,7 @@ class PricedPipeline(ABC):
 
     @property
     def busiest_stage(self) -> int:
-        """The stage whose passes and synchronisation take longest, which a ``Breakdown`` tells
-        of."""
+        """The stage whose passes and synchronisation take longest."""
         loads_s = self.prices.forward_s + self.prices.backward_s
         return int((self.micro_batches * loads_s + self.after_s).argmax())
 
@@ -300,8 +295,7 @@ class PricedPlan(PricedPipeline):
 
     @cached_property
     def firsts(self) -> IntArray:
-        """Place of the first layer of every chunk in the order in which chunks hold them, shape
-        (chunks,)."""
+        """Place of every chunk's first layer in the order of the chunks, shape (chunks,)."""
         return np.cumsum([0, *(len(chunk) for chunk in self.chunks[:-1])])
 
     @cached_property

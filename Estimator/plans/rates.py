@@ -25,10 +25,7 @@ from Estimator.network.links import (
 )
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
-from Estimator.plans.groups import (
-    GroupNetwork,
-    layer_groups,
-)
+from Estimator.plans.groups import GroupNetwork, layer_groups
 from Estimator.plans.host_traffic import HostRates
 from Estimator.plans.offload import Offload
 from Estimator.plans.policy import TrainingPolicy, policy_under
@@ -102,8 +99,7 @@ class Machine:
         return np.ascontiguousarray(contention.matrix()[np.ix_(rows, rows)])
 
     def hiding(self, *, near: bool) -> Hiding:
-        """What becomes of traffic beside computation, within the first tier of the network
-        (``near``) or beyond it."""
+        """What becomes of traffic beside computation, within the first tier or beyond."""
         contention, first = self.software.contention, self.cluster.tiers[:1]
         if contention is None or not first:
             return UNDISTURBED
@@ -135,15 +131,13 @@ def device_machine(
 
 
 def hides_tensor_collectives(plan: UniformPlan, software: Software) -> bool:
-    """Whether tensor-parallel collectives run beside products: those of sequence parallelism can,
-    piece by piece."""
+    """Whether sequence parallelism's collectives run beside products, piece by piece."""
     overlaps = software.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor
     return overlaps and plan.sequence_parallel
 
 
 def tensor_hides(tp: int, machine: Machine) -> float:
-    """Part of the tensor-parallel communication beside products that is gained: what is left slows
-    these down."""
+    """Part of the communication beside products that is gained; the rest slows them down."""
     near = not machine.cluster.tiers or tp <= machine.cluster.tiers[0].group_size
     return 1.0 - machine.hiding(near=near).shown_part
 
@@ -207,11 +201,9 @@ def host_rates(
             False, 0.0, np.zeros((3, 3)), none, none, none, none, none, none, 0.0, 0.0, np.inf
         )
     weight, gradient, state = policy.parts_bytes(copies)
-    weights, gradients, states = (
-        weight * offload.weights,
-        gradient * offload.gradients,
-        state * offload.optimizer,
-    )
+    weights = weight * offload.weights
+    gradients = gradient * offload.gradients
+    states = state * offload.optimizer
     read = policy.state.weight * offload.weights + policy.state.gradient * offload.gradients
     updated = read * policy.updated_part(copies)
     return HostRates(
@@ -252,8 +244,7 @@ def whole_bytes(plan: UniformPlan, machine: Machine) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class Messages:
-    """Messages between the stages of a pipeline, and the tied parameters' gradients between its
-    ends."""
+    """Messages between stages of a pipeline, and tied gradients between its ends."""
 
     plan: UniformPlan
     cluster: Cluster

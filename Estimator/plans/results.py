@@ -60,8 +60,7 @@ class Breakdown:
 
 @dataclass(frozen=True)
 class TimeInterval:
-    """Seconds between which an iteration is measured with probability ``nominal``, and what that is
-    known from."""
+    """Seconds between which an iteration is measured with probability ``nominal``."""
 
     nominal: float
     low_s: float
@@ -124,8 +123,7 @@ class PipelineReport:
     whole_warm_up: bool = False
 
     def sent_s(self, forward: bool, chunk: int) -> float:
-        """Seconds for which a pass on ``chunk`` sends what it made: forward to the next chunk,
-        backward to the one before."""
+        """Seconds for which a pass on ``chunk`` sends its output to the next, or back."""
         if forward:
             return self.transfer_s[chunk] if chunk < len(self.transfer_s) else 0.0
         return self.backward_transfer_s[chunk - 1] if chunk else 0.0

@@ -13,12 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.plans.compiled import inlined, inner, outer
-from Estimator.plans.host_traffic import (
-    HostRates,
-    HostSeconds,
-    PassTraffic,
-    host_seconds,
-)
+from Estimator.plans.host_traffic import HostRates, HostSeconds, PassTraffic, host_seconds
 from Estimator.plans.stage_totals import PassTotals, StageSizes, StageTimes
 
 FloatArray = NDArray[np.float64]
@@ -268,11 +263,9 @@ def sparse_rows(rates: PlanRates, sizes: StageSizes, first: int, step: int) -> S
     """
     table_parameters, read_parameters, index_bytes, sent_bytes = 0.0, 0.0, 0.0, 0.0
     for kind in range(sizes.tables.shape[1] if rates.zero_stage == 0 else 0):
-        rows, read, width = (
-            sizes.table_sizes[kind, 0],
-            sizes.table_sizes[kind, 1],
-            sizes.table_sizes[kind, 2],
-        )
+        rows = sizes.table_sizes[kind, 0]
+        read = sizes.table_sizes[kind, 1]
+        width = sizes.table_sizes[kind, 2]
         own = min(rows, read * rates.micro_batches)
         every = min(rows, read * rates.micro_batches * rates.copies)
         count = 0.0
@@ -422,8 +415,7 @@ def host_traffic(
 
 @inlined
 def pass_rates(rates: PlanRates) -> PassRates:
-    """What passes need of ``rates``: compiled calls copy and count every array that they are
-    given."""
+    """What passes need: compiled calls copy and count every array that they get."""
     return PassRates(
         rates.tp,
         rates.overlap_tensor,
@@ -515,10 +507,8 @@ def stage_price(
             hidden_host_s += forward_host.hidden_s + backward_host.hidden_s
         if chunk < chunks_s.shape[1]:
             chunks_s[0, chunk], chunks_s[1, chunk] = ahead_s, back_s
-    after_s, update_s = (
-        once_s(rates, sync, forward_s, backward_s, held.layers),
-        step_s(rates, held),
-    )
+    after_s = once_s(rates, sync, forward_s, backward_s, held.layers)
+    update_s = step_s(rates, held)
     of_step, room_bytes = HostSeconds(0.0, 0.0), 0.0
     if rates.host.used:
         of_step = host_seconds(rates.host, traffic.step, update_s, held.layers)

@@ -39,8 +39,7 @@ class StateBytes:
         return self.gradient + updated + 2 * self.moments
 
     def under(self, software: Software, precision: Precision, formats: StateFormats) -> StateBytes:
-        """The same where gradients are kept as a framework keeps them, unless ``formats`` say
-        how."""
+        """The same with gradients as a framework keeps them, unless ``formats`` say how."""
         stated = formats.gradient_dtype
         gradient = (
             max(self.gradient, software.gradient_bytes_in(precision))

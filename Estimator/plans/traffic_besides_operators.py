@@ -25,8 +25,7 @@ class TrafficBytes:
 
 
 def traffic_besides_operators(priced: PricedPlan) -> TrafficBytes:
-    """Steps of the optimizer and adding up gradients in memory; gradients, weights and activations
-    sent."""
+    """Memory: the step and adding up gradients; sent: gradients, weights, activations."""
     plan, prices, stages = priced.plan, priced.prices, priced.alike[0]
     devices = priced.devices[0]
     updates_s = prices.step_s - prices.step_waiting_s - priced.between_s
@@ -34,10 +33,8 @@ def traffic_besides_operators(priced: PricedPlan) -> TrafficBytes:
     memory = in_memory_s * priced.machine.stream_bytes_per_s * devices
     sent = sum(_sent_bytes(priced, stage) for stage in range(plan.pp)) * devices
     if plan.pp > 1:
-        crossing, tied_bytes = (
-            priced.crossing,
-            priced.tied_parameters * priced.rates.gradient_bytes,
-        )
+        crossing = priced.crossing
+        tied_bytes = priced.tied_parameters * priced.rates.gradient_bytes
         between = float((crossing.activation_bytes[1:] + crossing.gradient_bytes[1:]).sum())
         sent += between * plan.micro_batches * devices
         sent += wire_bytes(CollectiveKind.ALL_REDUCE, tied_bytes, 2) * 2 * devices
@@ -45,8 +42,7 @@ def traffic_besides_operators(priced: PricedPlan) -> TrafficBytes:
 
 
 def _sent_bytes(priced: PricedPlan, stage: int) -> float:
-    """Bytes that a device of ``stage`` sends to those with the same parameters (Rajbhandari et al.
-    2020, section 7)."""
+    """Bytes that a device sends to replicas (Rajbhandari et al. 2020, section 7)."""
     held, copies = priced.parameters_of(stage), int(priced.rates.copies)
     dense = _to_copies(priced, held.dense - held.rows.table_parameters, copies, held.wide)
     sparse = wire_bytes(CollectiveKind.ALL_GATHER, held.rows.sent_bytes, copies)

@@ -36,8 +36,7 @@ ORDERS = GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER, GroupOrder.TIERS
 
 
 def numbered(columns: Sequence[IntArray]) -> IntArray:
-    """A number from 0 for every distinct row of ``columns`` of numbers that are not negative, each
-    (N,); shape (N,)."""
+    """A number from 0 for every distinct row of ``columns`` (N,) of naturals, shape (N,)."""
     code, codes = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         values = int(column.max(initial=0)) + 1
@@ -53,10 +52,8 @@ def have_like_groups(shape: UniformPlan, cluster: Cluster) -> bool:
     """Whether the groups that communicate within a layer lie alike under all plans of ``shape``."""
     if isinstance(shape.group_order, Assignment):
         return True
-    sizes, strides = (
-        np.array([shape.tp, shape.sequence_devices, shape.tp2]),
-        np.array([1, shape.tp, shape.tp]),
-    )
+    sizes = np.array([shape.tp, shape.sequence_devices, shape.tp2])
+    strides = np.array([1, shape.tp, shape.tp])
     evenly = parts_of(sizes, strides, np.full(3, MANY), cluster.block_sizes).all()
     return shape.ep == 1 and bool(evenly)
 
@@ -128,8 +125,7 @@ class UniformPlans:
 
     @cached_property
     def copies(self) -> IntArray:
-        """Devices with the same parameters, and of them those with the same experts where these are
-        divided, shape (N, 2)."""
+        """Devices with the same parameters, and with the same divided ones, shape (N, 2)."""
         together = self.dp * self.shape.sequence_devices
         return np.stack([together, together // self.shape.divided_by], axis=1)
 
@@ -236,8 +232,7 @@ class UniformPlans:
 
     @cached_property
     def places(self) -> IntArray:
-        """A number for each way in which stages and replicas lie, with their degrees, shape
-        (N,)."""
+        """A number for each way in which stages and replicas lie, shape (N,)."""
         return numbered(
             [
                 self.pp,
@@ -307,8 +302,7 @@ class UniformPlans:
             )
 
     def _misplaced(self, inner: Assignment, cluster: Cluster) -> BoolArray:
-        """Whether what is assigned to tiers does not multiply to the degrees or overfills one,
-        shape (N,)."""
+        """Whether tiers do not multiply to the degrees or are overfilled, shape (N,)."""
         beside = np.array(inner.tp) * np.array(inner.sequence)
         occupied = beside * self.assigned.prod(axis=1)
         blocks = np.array(cluster.block_sizes)

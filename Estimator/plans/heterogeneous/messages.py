@@ -46,8 +46,7 @@ def scattered(degrees: UniformPlan) -> bool:
 
 
 def whole_rows_bytes(degrees: UniformPlan, crossing_bytes: float) -> float:
-    """Bytes of a micro-batch of all replicas, each row once, of which a device of the stage has
-    ``crossing_bytes``."""
+    """Bytes of a micro-batch of all replicas, of which a device has ``crossing_bytes``."""
     return crossing_bytes * Face.of(degrees).parts
 
 
@@ -73,10 +72,8 @@ def message_s(
     """
     if not rows_bytes:
         return 0.0
-    first, last = (
-        min(source.first_device, target.first_device),
-        max(source.end_device, target.end_device) - 1,
-    )
+    first = min(source.first_device, target.first_device)
+    last = max(source.end_device, target.end_device) - 1
     tier = tier_between(first, last, cluster)
     tier_s = transfer_costs(cluster)
     ours, theirs = Face.of(source.degrees), Face.of(target.degrees)
@@ -105,8 +102,7 @@ def tier_between(first: int, last: int, cluster: Cluster) -> int:
 
 
 def tied_s(stages: tuple[PlacedStage, ...], payload_bytes: float, cluster: Cluster) -> float:
-    """All-reduce of gradients that the first and the last stage share, each device of the one with
-    one of the other."""
+    """All-reduce of gradients that both ends of the pipeline share, device by device."""
     if len(stages) == 1 or not payload_bytes:
         return 0.0
     stride = stages[-1].first_device - stages[0].first_device

@@ -59,8 +59,7 @@ class RecomputableLayers:
         return np.where(recomputed[:, None], self.again_columns, self.kept_columns)
 
     def sizes(self, recomputed: Members) -> LayerSizes:
-        """Sizes where the layers ``recomputed`` (layers,) are: every layer of the model is one of
-        its own."""
+        """Sizes where the layers ``recomputed`` (layers,) are, each layer as a distinct one."""
         kept, again = self.kept.sizes, self.again.sizes
         if not recomputed.any() or kept is again:
             return kept
@@ -114,8 +113,7 @@ class RecomputableLayers:
         return summed("forward"), summed("recompute"), summed("backward")
 
     def first_of(self, layers: tuple[int, ...], count: int | None) -> Members:
-        """Which layers are recomputed where a stage of ``layers`` recomputes its first ``count``
-        (None: all)."""
+        """Which layers are recomputed where a stage recomputes its first ``count`` or all."""
         recomputed = np.zeros(self.layers, np.bool_)
         recomputed[list(layers[:count])] = self.mode is not Recompute.NONE
         return recomputed

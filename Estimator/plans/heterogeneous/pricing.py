@@ -126,8 +126,7 @@ class PricedStage:
         return trained_flops(self.layer_sizes, sequence, runs)
 
     def crossing_bytes(self, downstream: Members) -> FloatArray:
-        """Bytes on one device of what the layers ``downstream`` (layers,) need of others, and of
-        its gradients; shape (2,)."""
+        """Bytes on a device that ``downstream`` (layers,) need, and gradients; shape (2,)."""
         crosses = crossing(self.layers.kept.graph.tensors, downstream[None, :])
         return np.concatenate([crosses.activation_bytes, crosses.gradient_bytes])
 

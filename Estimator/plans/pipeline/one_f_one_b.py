@@ -54,8 +54,7 @@ def fill_last_backward_end_s(
     scratch: FloatArray,
     end_s: FloatArray,
 ) -> None:
-    """``last_backward_end_s`` into ``end_s`` (pp,), allocating nothing; ``scratch`` has shape
-    (SCRATCH_ROWS, pp)."""
+    """``last_backward_end_s`` into ``end_s`` (pp,); ``scratch`` is (SCRATCH_ROWS, pp)."""
     pp = len(forward_s)
     first = max(0, pp - micro_batches)
     prefix_s, path_s, slowest_s = scratch[0], scratch[1], scratch[2]

@@ -140,8 +140,7 @@ def held_bytes(
 
 
 def _merged(pipeline: kernels.Pipeline) -> kernels.Chunks:
-    """Transfers that occupy the sender as parts of its passes, those that overlap as delays of what
-    they take."""
+    """Transfers that occupy the sender as parts of its passes, others as delays."""
     forward_s, backward_s = np.zeros_like(pipeline.forward_s), np.zeros_like(pipeline.backward_s)
     forward_s[:-1], backward_s[1:] = pipeline.transfer_s, pipeline.backward_transfer_s
     if pipeline.overlap_transfers:
@@ -153,7 +152,6 @@ def _merged(pipeline: kernels.Pipeline) -> kernels.Chunks:
 
 
 def _delayed(chunks: kernels.Chunks) -> bool:
-    """Whether any output arrives after the end of its pass."""
     return bool(chunks.forward_delay_s.any() or chunks.backward_delay_s.any())
 
 
