@@ -25,14 +25,8 @@ if TYPE_CHECKING:
     from Estimator.network.cluster import Cluster
 
 AXES = ("tp", "tp2", "cp", "dp", "pp")  # that share out the devices; ep is a part of cp and dp
-_WORDS = {
-    "tp": "tp",
-    "row": "tp2",
-    "cp": "cp",
-    "dp": "dp",
-    "pp": "pp",
-    "ep": "ep",
-}  # as written: tp24 would be 24 of tp
+# axes as written: tp24 would be 24 of tp
+_WORDS = {"tp": "tp", "row": "tp2", "cp": "cp", "dp": "dp", "pp": "pp", "ep": "ep"}
 _TERM = re.compile(rf"({'|'.join(_WORDS)})([1-9][0-9]{{0,8}})")
 _WRITTEN = re.compile(
     r"(?=.*[0-9])[a-z0-9./]{1,400}"
@@ -87,11 +81,8 @@ class Assignment:
                         f"number of devices; {_HOW}"
                     )
                 if _WORDS[match[1]] in found:
-                    also = (
-                        "; the second axis of a 2d layout is written row"
-                        if match[1] == "tp"
-                        else ""
-                    )
+                    also = "; the second axis of a 2d layout is written row"
+                    also = also if match[1] == "tp" else ""
                     raise InputError(
                         f"{here} names {match[1]} twice; name an axis once in a tier, as in "
                         f"{EXAMPLE}{also}"
@@ -103,23 +94,15 @@ class Assignment:
                 f"{as_given(text)} assigns axes to {len(tiers)} tiers, and no network has more "
                 f"than {MOST_TIERS}; {_HOW}"
             )
-        return Assignment(
-            *(
-                tuple(tier[name] for tier in tiers)
-                for name in (each.name for each in fields(Assignment))
-            )
-        )
+        names = [each.name for each in fields(Assignment)]
+        return Assignment(*(tuple(tier[name] for tier in tiers) for name in names))
 
     def __str__(self) -> str:
-        tiers = [
-            ".".join(
-                f"{word}{parts[tier]}"
-                for word, name in _WORDS.items()
-                if (parts := getattr(self, name))[tier] > 1
-            )
-            or "1"
-            for tier in range(len(self.tp))
-        ]
+        axes = [(word, getattr(self, name)) for word, name in _WORDS.items()]
+        tiers = []
+        for tier in range(len(self.tp)):
+            terms = [f"{word}{parts[tier]}" for word, parts in axes if parts[tier] > 1]
+            tiers.append(".".join(terms) or "1")
         while len(tiers) > 1 and tiers[-1] == "1":
             tiers.pop()
         return "/".join(tiers)
@@ -154,10 +137,8 @@ class Assignment:
     @property
     def divided_copies(self) -> tuple[int, ...]:
         """Devices that hold the same experts, or part of what 2D divides twice, by tier."""
-        return tuple(
-            copies // (ep * rows)
-            for copies, ep, rows in zip(self.copies, self.ep, self.tp2, strict=True)
-        )
+        each = zip(self.copies, self.ep, self.tp2, strict=True)
+        return tuple(copies // (ep * rows) for copies, ep, rows in each)
 
     @property
     def occupied(self) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ from GraphExtractor.graph import (
     Recompute,
 )
 
-_FORWARD, _AGAIN, _BACKWARD = "forward", "again", "backward"
+_FORWARD, _RECOMPUTE, _BACKWARD = "forward", "recompute", "backward"
 
 
 @dataclass(frozen=True)
@@ -71,12 +71,8 @@ class PassWork:
         for column, collective, times in self.collectives:
             total[column] += times * networks.seconds(collective)
         for each in self.streaming:
-            pieces = PieceTimes(
-                *(
-                    np.full(len(networks), seconds)
-                    for seconds in (each.pieces.first_s, each.pieces.other_s)
-                )
-            )
+            first_s, other_s = each.pieces.first_s, each.pieces.other_s
+            pieces = PieceTimes(np.full(len(networks), first_s), np.full(len(networks), other_s))
             total[each.column] += each.times * exposed_s(
                 each.operator, pieces, networks.seconds, panels
             )
@@ -193,7 +189,7 @@ class _GraphWork:
             mode=recompute,
             sizes=self._sizes[recompute, panels],
             forward=passes(_FORWARD),
-            recompute=passes(_AGAIN),
+            recompute=passes(_RECOMPUTE),
             backward=passes(_BACKWARD),
             accumulation_s=np.broadcast_to(accumulation_s, (len(networks), len(distinct))),
         )
@@ -208,27 +204,23 @@ class _GraphWork:
             return pass_totals(PassCosts(*_repeated(works).priced(networks, panels)))
 
         accumulation_s = sum(count * self._accumulation_s(each) for each, count in times)
-        return StageTimes(
-            passes(_FORWARD),
-            passes(_AGAIN),
-            passes(_BACKWARD),
-            np.full(len(networks), accumulation_s),
-        )
+        added_s = np.full(len(networks), accumulation_s)
+        return StageTimes(passes(_FORWARD), passes(_RECOMPUTE), passes(_BACKWARD), added_s)
 
     def _accumulation_s(self, moded: ModedLayer) -> float:
         return self._model.accumulation_time(_accumulated(self.graph.layers[moded.index])).memory_s
 
     def _pass(self, name: str, moded: ModedLayer, panels: int) -> PassWork:
-        key = name, moded if name == _AGAIN else ModedLayer(moded.index, Recompute.NONE), panels
+        key = name, moded if name == _RECOMPUTE else ModedLayer(moded.index, Recompute.NONE), panels
         if key not in self._passes:
             layer = self.graph.layers[moded.index]
             operators = {
                 _FORWARD: lambda: layer.forward.operators,
-                _AGAIN: lambda: run_again(layer, moded.mode),
+                _RECOMPUTE: lambda: run_again(layer, moded.mode),
                 _BACKWARD: lambda: layer.backward.operators,
             }[name]()
             model = self._model_of_ends if moded.index in self._ends else self._model
-            beyond_s = model.run_again_s if name == _AGAIN and operators else 0.0
+            beyond_s = model.run_again_s if name == _RECOMPUTE and operators else 0.0
             self._passes[key] = pass_work(operators, model, panels, beyond_s)
         return self._passes[key]
 
@@ -250,11 +242,8 @@ def pass_work(
             collectives[_column_of(operator.collective), operator.collective] += 1
         # in the column of the first: panels are all of tensor parallelism, a ring is of the other
         if operator.streamed:
-            streaming.append(
-                _Streaming(
-                    operator, model.piece_times(operator, panels), _column_of(operator.streamed[0])
-                )
-            )
+            pieces = model.piece_times(operator, panels)
+            streaming.append(_Streaming(operator, pieces, _column_of(operator.streamed[0])))
     return PassWork(
         alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming)
     )

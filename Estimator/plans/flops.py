@@ -71,16 +71,11 @@ class TrainedFlops:
 def trained_flops(sizes: LayerSizes, layers: Sequence[int], runs: float) -> TrainedFlops:
     """Of ``layers``, places among the distinct ones, on all devices together, which run a
     micro-batch ``runs`` times."""
-    forward, masked, computed, again = (
-        float(values[list(layers)].sum()) * runs
-        for values in (
-            sizes.forward_flops,
-            sizes.masked_flops,
-            sizes.computed_flops,
-            sizes.recomputed_flops,
-        )
-    )
-    return TrainedFlops(3.0 * (forward - masked), 3.0 * forward, 3.0 * computed + again)
+    chosen = list(layers)
+    forward = float(sizes.forward_flops[chosen].sum()) * runs
+    masked = float(sizes.masked_flops[chosen].sum()) * runs
+    computed = float((3.0 * sizes.computed_flops + sizes.recomputed_flops)[chosen].sum()) * runs
+    return TrainedFlops(3.0 * (forward - masked), 3.0 * forward, computed)
 
 
 def utilization(flops: float, peak: float) -> float:

@@ -81,11 +81,8 @@ class StageWork:
 
     @property
     def _shown(self) -> float:
-        whole_s = (
-            self.forward.communication_s
-            + self.recompute.communication_s
-            + self.backward.communication_s
-        )
+        passes = self.forward, self.recompute, self.backward
+        whole_s = sum(each.communication_s for each in passes)
         return 1.0 - self.price.hidden_tensor_s / whole_s if whole_s else 1.0
 
 
@@ -176,24 +173,21 @@ def _pipeline_report(priced: PricedPipeline) -> PipelineReport:
 
 
 def _misfit(stages: Sequence[StageReport], machine: Machine) -> str:
-    """Why the stages do not fit in memory, empty where they do."""
-    fullest = max(range(len(stages)), key=lambda stage: stages[stage].memory_bytes)
-    needed, given = stages[fullest].memory_bytes, machine.memory_bytes
-    if needed <= given:
-        return _host_misfit(stages, machine)
-    return (
-        f"stage {fullest + 1} of {len(stages)} needs {size_text(needed)} per device, "
-        f"{machine.title} has {size_text(given)}"
-    )
-
-
-def _host_misfit(stages: Sequence[StageReport], machine: Machine) -> str:
-    """Why what is kept in host memory does not fit there, where that is known."""
-    fullest = max(range(len(stages)), key=lambda stage: stages[stage].host_bytes)
-    needed, given = stages[fullest].host_bytes, machine.host_bytes
-    if needed <= given:
-        return ""
-    return (
-        f"stage {fullest + 1} of {len(stages)} keeps {size_text(needed)} per device in host "
-        f"memory, a host of {machine.cluster.name} has {size_text(given)} for each"
-    )
+    """Why the stages do not fit in device or, where that is known, in host memory; empty if they
+    do."""
+    device_bytes = [stage.memory_bytes for stage in stages]
+    host_bytes = [stage.host_bytes for stage in stages]
+    most_bytes, most_host_bytes = max(device_bytes), max(host_bytes)
+    if most_bytes > machine.memory_bytes:
+        return (
+            f"stage {device_bytes.index(most_bytes) + 1} of {len(stages)} needs "
+            f"{size_text(most_bytes)} per device, {machine.title} has "
+            f"{size_text(machine.memory_bytes)}"
+        )
+    if most_host_bytes > machine.host_bytes:
+        return (
+            f"stage {host_bytes.index(most_host_bytes) + 1} of {len(stages)} keeps "
+            f"{size_text(most_host_bytes)} per device in host memory, a host of "
+            f"{machine.cluster.name} has {size_text(machine.host_bytes)} for each"
+        )
+    return ""

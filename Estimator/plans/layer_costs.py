@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
 
@@ -152,8 +152,8 @@ class LayerSizes:
         """
         alone: FloatArray = members @ self.saved_bytes[self.distinct]
         times_saved = members.astype(np.float32) @ self.shared_by.astype(np.float32)
-        again: FloatArray = np.maximum(times_saved - 1.0, 0.0) @ self.shared_bytes
-        return alone - again
+        repeated: FloatArray = np.maximum(times_saved - 1.0, 0.0) @ self.shared_bytes
+        return alone - repeated
 
     @property
     def all_saved_bytes(self) -> int:
@@ -169,12 +169,8 @@ class LayerSizes:
     def of_layers(self) -> FloatArray:
         """Parameters, those that are no experts', those of experts, and saved bytes of every layer,
         shape (layers, 4)."""
-        columns = [
-            self.parameters,
-            self.parameters - self.expert_parameters,
-            self.expert_parameters,
-            self.saved_bytes,
-        ]
+        dense, experts = self.parameters - self.expert_parameters, self.expert_parameters
+        columns = [self.parameters, dense, experts, self.saved_bytes]
         return np.stack(columns, axis=1)[self.distinct]
 
     @cached_property
@@ -189,16 +185,10 @@ class LayerSizes:
 
         ``whole_bytes`` (K, 3, 2) are per parameter (``Estimator.plans.rates.whole_bytes``).
         """
-        kinds = np.stack(
-            [
-                self.parameters - self.expert_parameters,
-                self.expert_parameters,
-                self.wide_parameters,
-            ],
-            axis=1,
-        )
-        own, beside = (kinds[self.distinct] @ whole_bytes[:, :, which].T for which in (0, 1))
-        return self.workspace_bytes[self.distinct][:, None] + own, beside
+        dense = self.parameters - self.expert_parameters
+        kinds = np.stack([dense, self.expert_parameters, self.wide_parameters], axis=1)
+        own, prefetched = (kinds[self.distinct] @ whole_bytes[:, :, which].T for which in (0, 1))
+        return self.workspace_bytes[self.distinct][:, None] + own, prefetched
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,62 +312,52 @@ def layer_sizes(
 ) -> LayerSizes:
     """Parameters, bytes and FLOPs of the layers of ``graph``, whose products of a 2D layout run in
     ``panels`` pieces."""
-    more, ends = 1.0 + keeping.spare, ends_of(graph)
-    of_ends = replace(keeping, in_fp8=False)
     distinct, sequence = moded_layers(graph, recompute)
-    layers = [(graph.layers[each.index], each.mode) for each in distinct]
-    kept_as = [
-        (layer, of_ends if each.index in ends else keeping)
-        for layer, each in zip(layers, distinct, strict=True)
-    ]
-    kinds = sorted({astuple(table) for layer, _ in layers for table in layer.sparse_tables})
+    more, ends, tokens = 1.0 + keeping.spare, ends_of(graph), graph.key.sequence_length
+    of_ends = replace(keeping, in_fp8=False)
+    layers = [graph.layers[each.index] for each in distinct]
+    kept_as = [of_ends if each.index in ends else keeping for each in distinct]
+    kinds = sorted({astuple(table) for layer in layers for table in layer.sparse_tables})
 
-    def column(values: Sequence[float] | Sequence[Sequence[float]]) -> FloatArray:
+    def column(value: Callable[[LayerGraph, Recompute, Keeping], float]) -> FloatArray:
+        modes = [each.mode for each in distinct]
+        values = [value(*each) for each in zip(layers, modes, kept_as, strict=True)]
         return np.array(values, dtype=np.float64)
 
+    shared_by = [
+        [place in tensor.kept_by(distinct[each].mode) for tensor in graph.shared]
+        for place, each in enumerate(sequence)
+    ]
+    tables = [[each.sparse_tables.count(SparseTable(*kind)) for kind in kinds] for each in layers]
+    wide = [
+        _wide_parameters(layer, is_end=each.index in ends)
+        for layer, each in zip(layers, distinct, strict=True)
+    ]
     return LayerSizes(
         names=layer_names(graph),
         sequence=sequence,
-        parameters=column([layer.parameter_count for layer, _ in layers]),
+        parameters=column(lambda layer, mode, kept: layer.parameter_count),
         expert_parameters=column(
-            [layer.expert_parameter_count + layer.twice_divided_count for layer, _ in layers]
+            lambda layer, mode, kept: layer.expert_parameter_count + layer.twice_divided_count
         ),
-        wide_parameters=column(
-            [
-                _wide_parameters(graph.layers[each.index], is_end=each.index in ends)
-                for each in distinct
-            ]
-        ),
-        tied_parameters=column([layer.tied_count for layer, _ in layers]),
-        saved_bytes=more
-        * column([layer.saved.under(mode, kept) for (layer, mode), kept in kept_as]),
-        shared_bytes=more * column([tensor.bytes for tensor in graph.shared]),
-        shared_by=np.array(
-            [
-                [place in tensor.kept_by(distinct[each].mode) for tensor in graph.shared]
-                for place, each in enumerate(sequence)
-            ],
-            dtype=np.bool_,
-        ).reshape(len(sequence), len(graph.shared)),
+        wide_parameters=np.array(wide, dtype=np.float64),
+        tied_parameters=column(lambda layer, mode, kept: layer.tied_count),
+        saved_bytes=more * column(lambda layer, mode, kept: layer.saved.under(mode, kept)),
+        shared_bytes=more * np.array([tensor.bytes for tensor in graph.shared], dtype=np.float64),
+        shared_by=np.array(shared_by, np.bool_).reshape(len(sequence), len(graph.shared)),
         workspace_bytes=more
-        * column([workspace_bytes(layer, mode, panels, kept) for (layer, mode), kept in kept_as]),
-        forward_flops=column([model_flops(layer.forward.operators) for layer, _ in layers]),
+        * column(lambda layer, mode, kept: workspace_bytes(layer, mode, panels, kept)),
+        forward_flops=column(lambda layer, mode, kept: model_flops(layer.forward.operators)),
         masked_flops=column(
-            [
-                _masked_of_model(layer.forward.operators, graph.key.sequence_length)
-                for layer, _ in layers
-            ]
+            lambda layer, mode, kept: _masked_of_model(layer.forward.operators, tokens)
         ),
-        repeated_flops=column([_of_model(_recomputed(layer, mode)) for layer, mode in layers]),
-        computed_flops=column([_computed(layer.forward.operators) for layer, _ in layers]),
-        recomputed_flops=column([_computed(_recomputed(layer, mode)) for layer, mode in layers]),
-        table_sizes=column([(rows, read, width) for rows, width, read in kinds]).reshape(-1, 3),
-        tables=column(
-            [
-                [layer.sparse_tables.count(SparseTable(*kind)) for kind in kinds]
-                for layer, _ in layers
-            ]
-        ),
+        repeated_flops=column(lambda layer, mode, kept: _of_model(_recomputed(layer, mode))),
+        computed_flops=column(lambda layer, mode, kept: _computed(layer.forward.operators)),
+        recomputed_flops=column(lambda layer, mode, kept: _computed(_recomputed(layer, mode))),
+        table_sizes=np.array(
+            [(rows, read, width) for rows, width, read in kinds], np.float64
+        ).reshape(-1, 3),
+        tables=np.array(tables, np.float64),
         spare=keeping.spare,
     )
 
@@ -413,21 +393,19 @@ def workspace_bytes(
 
 def loss_gradient_bytes(layer: LayerGraph) -> int:
     """Bytes of the fp32 gradient of log-probabilities of a loss that is not in place."""
-    made = (
-        each.writes
+    return sum(
+        tensor.bytes
         for each in layer.backward.operators
         if LOSS_GRADIENT in {work.function for work in each.vector}
+        for tensor in each.writes
     )
-    return sum(tensor.bytes for written in made for tensor in written)
 
 
 def _recomputed(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
     """Operators that make again what was made: those of ``recompute``, and of checkpoints in the
     model's own code."""
-    return (
-        *run_again(layer, recompute),
-        *(each for each in layer.backward.operators if each.yields is Yields.OUTPUT),
-    )
+    made = [each for each in layer.backward.operators if each.yields is Yields.OUTPUT]
+    return (*run_again(layer, recompute), *made)
 
 
 def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
@@ -446,11 +424,8 @@ def step_operators(graph: ModelGraph, recompute: Recompute) -> Iterator[tuple[Op
     distinct, sequence = moded_layers(graph, recompute)
     for place, count in Counter(sequence).items():
         layer = graph.layers[distinct[place].index]
-        operators = (
-            *layer.forward.operators,
-            *run_again(layer, distinct[place].mode),
-            *layer.backward.operators,
-        )
+        recomputed = run_again(layer, distinct[place].mode)
+        operators = (*layer.forward.operators, *recomputed, *layer.backward.operators)
         yield from ((operator, count) for operator in operators)
 
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from Estimator.network.links import routes
 from Estimator.plans.compiled import inlined, inner, outer
 from Estimator.plans.cuts import Crossing, balanced_cuts
-from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes
 from Estimator.plans.many_rates import ManyRates, many_rates, many_tied_s, rates_at
 from Estimator.plans.pipeline import interleaved, one_f_one_b
@@ -151,16 +150,8 @@ class PreparedPlans:
         distinct = plans.some(first)
         between = distinct.boundary_tiers(self._machine.cluster)
         around = distinct.end_tiers(self._machine.cluster)
-        order = np.lexsort(
-            (
-                plans.zero_stage,
-                plans.overlap_gradients,
-                place,
-                plans.micro_batches,
-                plans.interleave,
-                plans.pp,
-            )
-        )
+        alike = plans.zero_stage, plans.overlap_gradients, place
+        order = np.lexsort((*alike, plans.micro_batches, plans.interleave, plans.pp))
         starts = np.flatnonzero(
             np.diff(plans.pp[order], prepend=-1) | np.diff(plans.interleave[order], prepend=-1)
         )
@@ -182,17 +173,15 @@ class PreparedPlans:
         on_device = chunk_sizes(self.sizes, slice(None), firsts, self._whole_bytes)
         sizes = on_device.offloading(self.plans.shape.offload.activations)
         whole = self._machine.software.whole_warm_up
+        decisive = [sizes.counts, sizes.workspace_bytes]
+        if self.plans.shape.offload:
+            decisive += [sizes.largest, sizes.offloaded_bytes]
         return _Group(
             rows=rows,
             pp=pp,
             firsts=firsts,
             sizes=sizes,
-            like=_first_alike(
-                np.column_stack(
-                    [sizes.counts, sizes.workspace_bytes, *_moved(sizes, self.plans.shape)]
-                ),
-                pp,
-            ),
+            like=_first_alike(np.column_stack(decisive), pp),
             held_bytes=_held(sizes.saved_bytes, pp, rounds, whole_warm_up=whole),
             moved_bytes=_held(sizes.offloaded_bytes, pp, rounds, whole_warm_up=whole),
             links=Links(
@@ -221,17 +210,8 @@ def _held(saved_bytes: FloatArray, pp: int, rounds: int, *, whole_warm_up: bool)
     if rounds == 1:
         return np.minimum(np.arange(1, pp + 1)[:, None], np.arange(pp, 0, -1)) * saved_bytes
     kind, counts = PipelineSchedule.INTERLEAVED, range(1, HELD_GROUPS + 1)
-    return np.stack(
-        [
-            held_bytes(saved_bytes, pp, kind, groups * pp, whole_warm_up=whole_warm_up)
-            for groups in counts
-        ]
-    )
-
-
-def _moved(sizes: StageSizes, shape: UniformPlan) -> tuple[FloatArray, ...]:
-    """Columns besides that decide what plans of ``shape`` move to host memory and back."""
-    return (sizes.largest, sizes.offloaded_bytes) if shape.offload else ()
+    each = (held_bytes(saved_bytes, pp, kind, n * pp, whole_warm_up=whole_warm_up) for n in counts)
+    return np.stack(list(each))
 
 
 def _first_alike(columns: FloatArray, pp: int) -> IntArray:
@@ -247,13 +227,9 @@ def _first_alike(columns: FloatArray, pp: int) -> IntArray:
 
 
 def _alike(times: StageTimes, group: _Group) -> IntArray:
-    columns = [
-        *times.forward,
-        *times.recompute,
-        *times.backward,
-        times.accumulation_s,
-        group.like[np.arange(len(group.firsts)) % group.pp],
-    ]
+    like = group.like[np.arange(len(group.firsts)) % group.pp]
+    passes = *times.forward, *times.recompute, *times.backward
+    columns = [*passes, times.accumulation_s, like]
     return _first_alike(np.column_stack(columns), group.pp)
 
 

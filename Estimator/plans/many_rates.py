@@ -40,14 +40,8 @@ from GraphExtractor.graph import CollectiveKind
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-HOST_COLUMNS = (
-    "weights",
-    "gradients",
-    "state",
-    "step_in",
-    "step_out",
-    "kept",
-)  # of ``HostRates``, one row for each plan
+# of ``HostRates``, one row for each plan
+HOST_COLUMNS = ("weights", "gradients", "state", "step_in", "step_out", "kept")
 
 
 class ManyRates(NamedTuple):
@@ -236,28 +230,25 @@ def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates,
     shape = plans.shape
     degrees = shape.tp, shape.tp2, shape.cp, shape.ep, shape.layout, shape.group_order
     columns = (plans.pp, plans.dp, plans.pipeline_inner, plans.assigned)
-    return _kept_group_rates(
-        _Asked((*degrees, *(each.tobytes() for each in columns)), plans), cluster
+    return _cached_group_rates(
+        _ReplicaPlaces((*degrees, *(each.tobytes() for each in columns)), plans), cluster
     )
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ReplicaPlaces:
     """Plans whose replicas are asked for, known by what decides where these lie."""
 
     key: tuple[object, ...]
     plans: UniformPlans = field(compare=False)
 
 
-@lru_cache(
-    maxsize=256
-)  # shapes that differ in what is recomputed, or in micro-batches, have the same
-def _kept_group_rates(asked: _Asked, cluster: Cluster) -> tuple[GroupRates, IntArray]:
-    plans = asked.plans
+@lru_cache(maxsize=256)  # shapes that differ in recomputation or micro-batches have the same
+def _cached_group_rates(places: _ReplicaPlaces, cluster: Cluster) -> tuple[GroupRates, IntArray]:
+    plans = places.plans
     if not len(plans):
-        return GroupRates(
-            np.zeros((0, 3, 2, 1, 1, 1)), np.zeros((0, 3, 2, 1, 1, 1)), np.ones((0, 2, 1))
-        ), np.empty(0, np.int64)
+        none = np.zeros((0, 3, 2, 1, 1, 1))
+        return GroupRates(none, none, np.ones((0, 2, 1))), np.empty(0, np.int64)
     _, first, group = np.unique(plans.replica_places, return_index=True, return_inverse=True)
     distinct = plans.some(first)
     if plans.shape.divided_by == 1:
@@ -281,22 +272,19 @@ def _divided_rates(
         for which, groups in enumerate(pair):
             for place, level in enumerate(groups.levels):
                 sizes[number, which, place] = level.size
-                firsts = (
-                    distinct_starts(level.stride, cluster, groups.starts)
-                    if isinstance(level, GroupLevel)
-                    else {0}
-                )
+                firsts = {0}
+                if isinstance(level, GroupLevel):
+                    firsts = distinct_starts(level.stride, cluster, groups.starts)
                 for start, first in enumerate(sorted(firsts)):
-                    at.append(
-                        (number, which, place, start, lines.setdefault((level, first), len(lines)))
-                    )
-    numbers, kinds, levels, starts, line = np.array(at, dtype=np.int64).reshape(-1, 5).T
+                    line = lines.setdefault((level, first), len(lines))
+                    at.append((number, which, place, start, line))
+    numbers, kinds, levels, starts, at_line = np.array(at, dtype=np.int64).reshape(-1, 5).T
     of_lines_s, of_lines_per_byte_s = _line_costs(list(lines), cluster)
     shape = (len(both), 3, 2, sizes.shape[2], int(starts.max(initial=0)) + 1, of_lines_s.shape[2])
     fixed_s, per_byte_s = np.full(shape, np.inf), np.zeros(shape)
     fixed_s[..., 0] = 0.0  # of what is not there
-    fixed_s[numbers, :, kinds, levels, starts] = of_lines_s[line]
-    per_byte_s[numbers, :, kinds, levels, starts] = of_lines_per_byte_s[line]
+    fixed_s[numbers, :, kinds, levels, starts] = of_lines_s[at_line]
+    per_byte_s[numbers, :, kinds, levels, starts] = of_lines_per_byte_s[at_line]
     return GroupRates(fixed_s, per_byte_s, sizes)
 
 
@@ -343,21 +331,16 @@ def _cost_arrays(costs: Sequence[CollectiveCosts]) -> tuple[FloatArray, FloatArr
 def _stacked(found: list[GroupRates]) -> GroupRates:
     """Rates one after another, of as many levels, starts and algorithms each.
 
-    Those that are added cost nothing, or more than any other. ``fixed_s`` of each may have a
-    dimension of groups in front.
+    Those that are added cost nothing, or more than any other.
     """
-    each = [
-        rates if rates.fixed_s.ndim == 6 else GroupRates(*(values[None] for values in rates))
-        for rates in found
-    ]
     *_, levels, starts, algorithms = np.max(
-        [rates.fixed_s.shape for rates in each], axis=0
+        [rates.fixed_s.shape for rates in found], axis=0
     ).tolist()
-    groups = sum(len(rates.sizes) for rates in each)
+    groups = sum(len(rates.sizes) for rates in found)
     fixed_s = np.full((groups, 3, 2, levels, starts, algorithms), np.inf)
     fixed_s[..., 0] = 0.0
     per_byte_s, sizes, first = np.zeros_like(fixed_s), np.ones((groups, 2, levels)), 0
-    for rates in each:
+    for rates in found:
         count, _, _, level, start, algorithm = rates.fixed_s.shape
         rows = slice(first, first + count)
         fixed_s[rows, :, :, :level, :start, :algorithm] = rates.fixed_s

@@ -68,11 +68,8 @@ class Placement:
         for group in self.crossing:
             size = next(each.devices for each in self.domains if each.tier == group.tier)
             if group.axis in WITHIN_LAYERS or group.avoidable:
-                why = (
-                    ", although each would fit: whole ones in each leave no room for all"
-                    if group.avoidable
-                    else ""
-                )
+                why = ", although each would fit: whole ones in each leave no room for all"
+                why = why if group.avoidable else ""
                 found.append(
                     f"groups of {group.axis} reach over {group.devices:,} devices and cross "
                     f"{group.tier} of {size}{why}"
@@ -92,23 +89,17 @@ def placement_of(plan: UniformPlan, cluster: Cluster, used_cluster: Cluster) -> 
     (``used_part``, or all of it)."""
     assigned = plan.group_order if isinstance(plan.group_order, Assignment) else None
     whole = cluster.block_sizes[1:]
-    sizes = (
-        _assigned_sizes(assigned.over(len(cluster.tiers)), cluster)
-        if assigned
-        else used_cluster.block_sizes[1:]
-    )
+    sizes = used_cluster.block_sizes[1:]
+    if assigned:
+        sizes = _assigned_sizes(assigned.over(len(cluster.tiers)), cluster)
     domains = tuple(
         DomainUse(tier.name, size, min(used, plan.devices), -(-plan.devices // max(used, 1)))
         for tier, size, used in zip(cluster.tiers, whole, sizes, strict=False)
     )
     full = [each.domains * each.devices for each in domains if each.domains > 1]
     crossing = tuple(_crossing(plan, cluster, sizes))
-    return Placement(
-        plan.devices,
-        min(max([plan.devices, *full]), max(extent(cluster), plan.devices)),
-        domains,
-        crossing,
-    )
+    occupied = min(max([plan.devices, *full]), max(extent(cluster), plan.devices))
+    return Placement(plan.devices, occupied, domains, crossing)
 
 
 def extent(cluster: Cluster) -> int:
@@ -123,13 +114,8 @@ def _reaches(plan: UniformPlan) -> dict[str, int]:
     shared = math.gcd(plan.ep, plan.sequence_devices)
     inner, apart = plan.inner_devices, plan.ep // shared
     joined = plan.replica_stride == inner
-    of_experts = (
-        plan.tp * plan.ep
-        if joined
-        else plan.tp * shared
-        if apart == 1
-        else plan.replica_stride * apart
-    )
+    of_experts = plan.tp * shared if apart == 1 else plan.replica_stride * apart
+    of_experts = plan.tp * plan.ep if joined else of_experts
     return {
         "tp": plan.tp,
         "tp2": plan.tp * plan.tp2 if plan.tp2 > 1 else 1,

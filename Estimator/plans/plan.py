@@ -54,12 +54,9 @@ class Plan(PlanHeader):
     ) -> Plan:
         """A plan whose ``chunks``, names of layers, are all trained alike."""
         degrees = part_of(Degrees, plan)
-        return Plan(
-            model=model,
-            sequence_length=sequence_length,
-            stages=tuple(Stage(chunk, degrees) for chunk in chunks),
-            **vars(part_of(PlanHeader, plan)),
-        )
+        stages = tuple(Stage(chunk, degrees) for chunk in chunks)
+        header = vars(part_of(PlanHeader, plan))
+        return Plan(model=model, sequence_length=sequence_length, stages=stages, **header)
 
     @property
     def stages_differ(self) -> bool:
@@ -155,11 +152,8 @@ def group_order_of(text: str) -> GroupOrder | Assignment:
     Raises:
         InputError: it is neither.
     """
-    return (
-        GroupOrder(text)
-        if text in {order.value for order in GroupOrder}
-        else Assignment.parsed(text)
-    )
+    names = {order.value for order in GroupOrder}
+    return GroupOrder(text) if text in names else Assignment.parsed(text)
 
 
 def check_cluster(plan: UniformPlan, cluster: Cluster) -> None:

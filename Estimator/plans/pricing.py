@@ -224,13 +224,8 @@ class PricedPipeline(ABC):
 
     def _held(self, saved_bytes: Iterable[FloatArray]) -> FloatArray:
         """What each stage holds of activations that leave ``saved_bytes`` on its chunks, (pp,)."""
-        return held_bytes(
-            np.concatenate(list(saved_bytes)),
-            self.pp,
-            self.passes,
-            self.micro_batches,
-            whole_warm_up=self.machine.software.whole_warm_up,
-        )
+        every, whole = np.concatenate(list(saved_bytes)), self.machine.software.whole_warm_up
+        return held_bytes(every, self.pp, self.passes, self.micro_batches, whole_warm_up=whole)
 
     def pipeline_costs(self, *, free_transfers: bool = False) -> PipelineCosts:
         """What the pipeline's passes and messages take.
@@ -306,11 +301,9 @@ class PricedPlan(PricedPipeline):
     def crossing(self) -> Crossing:
         """What crosses the boundary before every chunk; arrays of shape (chunks,)."""
         graph, order = self.costs.graph, self.plan.layer_order
-        found = (
-            self.costs.crossing
-            if order is None
-            else boundary_crossing(graph.tensors, len(graph.sequence), order)
-        )
+        found = self.costs.crossing
+        if order is not None:
+            found = boundary_crossing(graph.tensors, len(graph.sequence), order)
         return Crossing(found.activation_bytes[self.firsts], found.gradient_bytes[self.firsts])
 
     @cached_property

@@ -92,10 +92,8 @@ class Machine:
         contention = self.software.contention
         if contention is None:
             return np.zeros((3, 3))
-        rows = [
-            ACTIVITIES.index(each)
-            for each in (Activity.PRODUCTS, Activity.TO_DEVICE, Activity.FROM_DEVICE)
-        ]
+        activities = Activity.PRODUCTS, Activity.TO_DEVICE, Activity.FROM_DEVICE
+        rows = [ACTIVITIES.index(each) for each in activities]
         return np.ascontiguousarray(contention.matrix()[np.ix_(rows, rows)])
 
     def hiding(self, *, near: bool) -> Hiding:
@@ -235,11 +233,9 @@ def whole_bytes(plan: UniformPlan, machine: Machine) -> FloatArray:
         [policy_under(machine.software, plan, stage).whole_bytes for stage in range(ZERO_STAGES)]
     )
     both = whole[:, [0, 0, 1]]
-    return (
-        both
-        if plan.divided_by == 1
-        else np.concatenate([both, both * np.array([1.0, 0.0, 1.0])[:, None]])
-    )
+    if plan.divided_by == 1:
+        return both
+    return np.concatenate([both, both * np.array([1.0, 0.0, 1.0])[:, None]])
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,19 +249,17 @@ class Messages:
         """Tier of the messages over every boundary between chunks, shape (chunks - 1,); from the
         last stage to the first, too."""
         plan, assigned = self.plan, self._stages_by_tier
-        every = (
-            boundary_tiers(self._layout, self.cluster)
-            if assigned is None
-            else carried_tiers(assigned, self.cluster)
-        )
+        if assigned is None:
+            every = boundary_tiers(self._layout, self.cluster)
+        else:
+            every = carried_tiers(assigned, self.cluster)
         between: NDArray[np.int8] = every[0]
         if plan.interleave == 1:
             return between
-        ends = (
-            end_tiers(self._layout, self.cluster)
-            if assigned is None
-            else outermost_routes(assigned, self.cluster)
-        )
+        if assigned is None:
+            ends = end_tiers(self._layout, self.cluster)
+        else:
+            ends = outermost_routes(assigned, self.cluster)
         tiers: NDArray[np.int8] = np.tile(np.concatenate([between, ends]), plan.interleave)[:-1]
         return tiers
 
@@ -280,11 +274,9 @@ class Messages:
     def _stages_by_tier(self) -> NDArray[np.int64] | None:
         """Stages in a block of every tier where they are assigned, shape (tiers, 1)."""
         order = self.plan.group_order
-        return (
-            np.array(order.over(len(self.cluster.tiers)).pp)[:, None]
-            if isinstance(order, Assignment)
-            else None
-        )
+        if not isinstance(order, Assignment):
+            return None
+        return np.array(order.over(len(self.cluster.tiers)).pp)[:, None]
 
     def seconds(self, payload_bytes: FloatArray, tiers: NDArray[np.int8]) -> FloatArray:
         """Seconds of messages of ``payload_bytes`` over ``tiers``, which broadcast.
@@ -317,9 +309,7 @@ class Messages:
             ends = tuple(
                 np.where(np.arange(len(assigned)) == outermost_tiers(assigned), 2, 1).tolist()
             )
-            return min(
-                cost.seconds(payload_bytes)
-                for cost in rectangle_costs(CollectiveKind.ALL_REDUCE, ends, self.cluster)
-            )
+            costs = rectangle_costs(CollectiveKind.ALL_REDUCE, ends, self.cluster)
+            return min(cost.seconds(payload_bytes) for cost in costs)
         stride = (self.plan.pp - 1) * self.plan.stage_stride
         return collective_s(CollectiveKind.ALL_REDUCE, payload_bytes, 2, stride, self.cluster)

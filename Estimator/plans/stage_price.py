@@ -224,9 +224,9 @@ def collective_s(rates: GroupRates, kind: int, which: int, payload_bytes: float)
         for start in range(rates.fixed_s.shape[3]):
             fastest_s = np.inf
             for algorithm in range(rates.fixed_s.shape[4]):
+                per_byte_s = rates.per_byte_s[kind, which, level, start, algorithm]
                 seconds = (
-                    rates.fixed_s[kind, which, level, start, algorithm]
-                    + rates.per_byte_s[kind, which, level, start, algorithm] * left_bytes
+                    rates.fixed_s[kind, which, level, start, algorithm] + per_byte_s * left_bytes
                 )
                 fastest_s = min(fastest_s, seconds)
             slowest_s = max(slowest_s, fastest_s)
@@ -352,8 +352,8 @@ def pass_of(
     """
     tensor_s, hidden_s = totals.tensor_s[at], 0.0
     if rates.overlap_tensor:
-        beside_s = min(tensor_s, totals.products_s[at])
-        hidden_s = beside_s * (1.0 - 1.0 / rates.tp) * rates.tensor_hides
+        concurrent_s = min(tensor_s, totals.products_s[at])
+        hidden_s = concurrent_s * (1.0 - 1.0 / rates.tp) * rates.tensor_hides
     arithmetic_s = totals.arithmetic_s[at] * rates.straggler_excess
     occupied_s = totals.device_s[at] + more_s + arithmetic_s + tensor_s - hidden_s
     busy_s = max(occupied_s, totals.host_s[at])
@@ -439,14 +439,14 @@ def chunk_price(
     gather_s, reduce_s = sync.gather_s * share, sync.reduce_s * share
     added_s = times.accumulation_s[chunk] * rates.accumulated
     forward = pass_of(rates, times.forward, chunk, 0.0, gather_s, layers)
-    again = pass_of(rates, times.recompute, chunk, 0.0, 0.0, layers)
+    recompute = pass_of(rates, times.recompute, chunk, 0.0, 0.0, layers)
     backward = pass_of(rates, times.backward, chunk, added_s, gather_s + reduce_s, layers)
     return ChunkPrice(
         forward.total_s + rates.start_forward_s,
-        again.total_s + backward.total_s + rates.start_backward_s,
+        recompute.total_s + backward.total_s + rates.start_backward_s,
         forward.launch_s + rates.start_forward_s,
-        again.launch_s + backward.launch_s + rates.start_backward_s,
-        forward.hidden_tensor_s + again.hidden_tensor_s + backward.hidden_tensor_s,
+        recompute.launch_s + backward.launch_s + rates.start_backward_s,
+        forward.hidden_tensor_s + recompute.hidden_tensor_s + backward.hidden_tensor_s,
         forward.exposed_data_s,
         backward.exposed_data_s,
         2.0 * gather_s + reduce_s,
@@ -482,9 +482,9 @@ def stage_price(
         layers = sizes.layers[chunk]
         share = layers / held.layers
         price = chunk_price(of_passes, times, sync, chunk, layers, share)
-        ahead_s, back_s = price.forward_s, price.backward_s
-        forward_s += ahead_s
-        backward_s += back_s
+        chunk_forward_s, chunk_backward_s = price.forward_s, price.backward_s
+        forward_s += chunk_forward_s
+        backward_s += chunk_backward_s
         forward_launch_s += price.forward_launch_s
         launch_s += price.forward_launch_s + price.backward_launch_s
         hidden_tensor_s += price.hidden_tensor_s
@@ -498,15 +498,15 @@ def stage_price(
             gradients = traffic.gradients * share
             to_device = to_next.to_device + to_next.from_device + gradients * rates.accumulated
             to_previous = PassTraffic(to_device, gradients)
-            forward_host = host_seconds(rates.host, to_next, ahead_s, layers)
-            backward_host = host_seconds(rates.host, to_previous, back_s, layers)
-            ahead_s += forward_host.exposed_s
-            back_s += backward_host.exposed_s
+            forward_host = host_seconds(rates.host, to_next, chunk_forward_s, layers)
+            backward_host = host_seconds(rates.host, to_previous, chunk_backward_s, layers)
+            chunk_forward_s += forward_host.exposed_s
+            chunk_backward_s += backward_host.exposed_s
             forward_host_s += forward_host.exposed_s
             backward_host_s += backward_host.exposed_s
             hidden_host_s += forward_host.hidden_s + backward_host.hidden_s
         if chunk < chunks_s.shape[1]:
-            chunks_s[0, chunk], chunks_s[1, chunk] = ahead_s, back_s
+            chunks_s[0, chunk], chunks_s[1, chunk] = chunk_forward_s, chunk_backward_s
     after_s = once_s(rates, sync, forward_s, backward_s, held.layers)
     update_s = step_s(rates, held)
     of_step, room_bytes = HostSeconds(0.0, 0.0), 0.0

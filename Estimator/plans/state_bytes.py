@@ -41,16 +41,13 @@ class StateBytes:
     def under(self, software: Software, precision: Precision, formats: StateFormats) -> StateBytes:
         """The same with gradients as a framework keeps them, unless ``formats`` say how."""
         stated = formats.gradient_dtype
-        gradient = (
-            max(self.gradient, software.gradient_bytes_in(precision))
-            if stated is None
-            else stated.bytes
-        )
+        gradient = max(self.gradient, software.gradient_bytes_in(precision))
+        if stated is not None:
+            gradient = stated.bytes
         second = 0.0 if software.second_gradient is None else software.second_gradient.value
-        beside = (
-            gradient > second
-        )  # sums no wider than the gradients of a pass are those themselves
-        return replace(self, gradient=gradient, second_gradient=second if beside else 0.0)
+        if gradient <= second:
+            second = 0.0  # sums no wider than the gradients of a pass are those themselves
+        return replace(self, gradient=gradient, second_gradient=second)
 
 
 @dataclass(frozen=True)
@@ -68,11 +65,8 @@ class OptimizerState:
         width = 4.0 if whole else 2.0
         weight = 1.0 if formats.fp8_weights else width
         stated = formats.main_weight_dtype
-        main = (
-            (4.0 if self.main_weights or formats.fp8_weights else 0.0)
-            if stated is None
-            else stated.bytes
-        )
+        main = 4.0 if self.main_weights or formats.fp8_weights else 0.0
+        main = main if stated is None else stated.bytes
         if whole or (stated is not None and stated.value == precision.value):
             main = 0.0  # weights of that format are updated in place
         if stated is StateDtype.BF16 and precision is Precision.FP8 and not formats.fp8_weights:

@@ -62,8 +62,5 @@ def _panel_s(
 ) -> Seconds | float:
     """Seconds of the messages of one panel, on average."""
     messages = collective.messages(panels)
-    return (
-        messages
-        / panels
-        * seconds(replace(collective, payload_bytes=-(-collective.payload_bytes // messages)))
-    )
+    message = replace(collective, payload_bytes=-(-collective.payload_bytes // messages))
+    return messages / panels * seconds(message)

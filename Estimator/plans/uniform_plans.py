@@ -203,21 +203,15 @@ class UniformPlans:
 
     def boundary_tiers(self, cluster: Cluster) -> TierArray:
         """``links.boundary_tiers`` of their pipelines, shape (N, largest pp - 1)."""
-        assigned = isinstance(self.shape.group_order, Assignment)
-        return (
-            carried_tiers(self.assigned[:, 1].T, cluster)
-            if assigned
-            else boundary_tiers(self.layouts, cluster)
-        )
+        if isinstance(self.shape.group_order, Assignment):
+            return carried_tiers(self.assigned[:, 1].T, cluster)
+        return boundary_tiers(self.layouts, cluster)
 
     def end_tiers(self, cluster: Cluster) -> TierArray:
         """``links.end_tiers`` of their pipelines, shape (N,)."""
-        assigned = isinstance(self.shape.group_order, Assignment)
-        return (
-            outermost_routes(self.assigned[:, 1].T, cluster)
-            if assigned
-            else end_tiers(self.layouts, cluster)
-        )
+        if isinstance(self.shape.group_order, Assignment):
+            return outermost_routes(self.assigned[:, 1].T, cluster)
+        return end_tiers(self.layouts, cluster)
 
     def nearest_tiers(self, cluster: Cluster) -> TierArray:
         """The innermost tier that a message between stages can take, shape (N,)."""
@@ -233,14 +227,8 @@ class UniformPlans:
     @cached_property
     def places(self) -> IntArray:
         """A number for each way in which stages and replicas lie, shape (N,)."""
-        return numbered(
-            [
-                self.pp,
-                self.dp,
-                self.pipeline_inner.astype(np.int64),
-                *self.assigned.reshape(len(self), -1).T,
-            ]
-        )
+        inner = self.pipeline_inner.astype(np.int64)
+        return numbered([self.pp, self.dp, inner, *self.assigned.reshape(len(self), -1).T])
 
     @cached_property
     def replica_places(self) -> IntArray:
@@ -303,8 +291,8 @@ class UniformPlans:
 
     def _misplaced(self, inner: Assignment, cluster: Cluster) -> BoolArray:
         """Whether tiers do not multiply to the degrees or are overfilled, shape (N,)."""
-        beside = np.array(inner.tp) * np.array(inner.sequence)
-        occupied = beside * self.assigned.prod(axis=1)
+        within_layers = np.array(inner.tp) * np.array(inner.sequence)
+        occupied = within_layers * self.assigned.prod(axis=1)
         blocks = np.array(cluster.block_sizes)
         wrong = (self.assigned.prod(axis=2) != np.column_stack([self.dp, self.pp])).any(axis=1)
         wrong |= ((occupied - 1) @ blocks) >= cluster.num_devices

@@ -58,13 +58,13 @@ class ClassRows:
 
 def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatArray) -> ClassRows:
     """Rows of ``classes`` of stages made of ``layers``; ``whole`` (K, 2) as in ``stage_sizes``."""
-    kept, again = layers.kept.sizes, layers.again.sizes
+    kept, again = layers.kept.sizes, layers.recomputing.sizes
     working = kept.working_bytes(whole), again.working_bytes(whole)
     saved = kept.saved_bytes[kept.distinct], again.saved_bytes[again.distinct]
     rows = [len(own) + 1 for own in classes.layers]
     times, bytes_saved, workspace, largest = [], [], [], []
     for own in map(list, classes.layers):
-        more = np.cumsum(layers.again_columns[own] - layers.kept_columns[own], axis=0)
+        more = np.cumsum(layers.recomputing_columns[own] - layers.kept_columns[own], axis=0)
         times.append(
             layers.kept_columns[own].sum(axis=0)
             + np.concatenate([np.zeros((1, more.shape[1])), more])

@@ -70,11 +70,8 @@ class PricedStage:
     @cached_property
     def times(self) -> StageTimes:
         """Summed seconds, arrays of shape (1,)."""
-        return times_of(
-            self.layers.columns(self.recomputed)[list(self.placed.layers)].sum(
-                axis=0, keepdims=True
-            )
-        )
+        columns = self.layers.columns(self.recomputed)[list(self.placed.layers)]
+        return times_of(columns.sum(axis=0, keepdims=True))
 
     @cached_property
     def sizes(self) -> StageSizes:

@@ -32,11 +32,8 @@ SAME = 1e-13  # share of a group's seconds within which moves are the same
 FEWEST_GROUPS = 4  # that a jump which has to be tried must skip
 MOST_TRIES = 3  # of one jump
 
-FREE, ARRIVES, RETURNS = (
-    0,
-    1,
-    2,
-)  # rows of a state: stages, inputs of forward passes, inputs of backward passes
+# rows of a state: stages, inputs of forward passes, inputs of backward passes
+FREE, ARRIVES, RETURNS = range(3)
 
 
 @inner

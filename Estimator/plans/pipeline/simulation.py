@@ -160,12 +160,8 @@ def _pipeline(
 ) -> kernels.Pipeline:
     """``costs`` checked and laid out as the loops are compiled for."""
     chunks = costs.forward_s.size
-    shapes = (
-        costs.forward_s.shape,
-        costs.backward_s.shape,
-        costs.transfer_s.shape,
-        costs.backward_transfer_s.shape,
-    )
+    given = (costs.forward_s, costs.backward_s, costs.transfer_s, costs.backward_transfer_s)
+    shapes = tuple(each.shape for each in given)
     if (
         shapes != ((chunks,), (chunks,), (chunks - 1,), (chunks - 1,))
         or costs.pp < 1
@@ -175,7 +171,6 @@ def _pipeline(
             f"pipeline costs have shapes {', '.join(map(str, shapes))}; give (chunks,) for both "
             f"passes, a multiple of pp {costs.pp} chunks, and one transfer less each way"
         )
-    given = (costs.forward_s, costs.backward_s, costs.transfer_s, costs.backward_transfer_s)
     for seconds in given:
         if not (np.isfinite(seconds) & (seconds >= 0.0)).all():
             raise InputError(
@@ -183,18 +178,13 @@ def _pipeline(
                 "of at least 0"
             )
     # Another layout, or arrays that may not be written to, would be compiled for anew.
-    forward_s, backward_s, transfer_s, backward_transfer_s = (
+    forward_s, backward_s, sent_s, sent_back_s = (
         np.require(seconds, np.float64, ["C", "W"]) for seconds in given
     )
     warm = warm_up(
         schedule, costs.pp, costs.chunks_per_stage, micro_batches, whole_warm_up=costs.whole_warm_up
     )
+    overlap = costs.overlap_transfers
     return kernels.Pipeline(
-        forward_s,
-        backward_s,
-        transfer_s,
-        backward_transfer_s,
-        costs.overlap_transfers,
-        warm,
-        micro_batches,
+        forward_s, backward_s, sent_s, sent_back_s, overlap, warm, micro_batches
     )

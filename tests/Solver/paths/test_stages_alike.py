@@ -72,7 +72,7 @@ def test_stages_alike_cost_what_the_uniform_plan_does(seed: int) -> None:
             for number in random.permutation(len(cuts))[:3]:
                 cut, stages = cuts[number], stages_of(cuts[number], count)
                 ours = iteration_of(PricedStages(stages, [layers] * cut.pp, machine))
-                theirs = price_iteration(cut, layers.again, machine)
+                theirs = price_iteration(cut, layers.recomputing, machine)
                 assert ours.iteration_s == pytest.approx(theirs.iteration_s, rel=1e-12)
                 assert vars(ours.breakdown) == pytest.approx(
                     vars(theirs.breakdown), rel=1e-9, abs=1e-12
