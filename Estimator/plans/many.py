@@ -15,12 +15,12 @@ from Estimator.network.links import routes
 from Estimator.plans.compiled import inlined, inner, outer
 from Estimator.plans.cuts import Crossing, balanced_cuts
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes
-from Estimator.plans.many_rates import ManyRates, many_rates, many_tied_s, rates_at
+from Estimator.plans.many_rates import ManyRates, many_rates, rates_at
 from Estimator.plans.pipeline import interleaved, one_f_one_b
 from Estimator.plans.pipeline.kernels import Chunks
 from Estimator.plans.pipeline.schedule import PipelineSchedule
 from Estimator.plans.pipeline.simulation import held_bytes
-from Estimator.plans.rates import Machine, Messages, whole_bytes
+from Estimator.plans.rates import Machine, Messages, many_tied_s, whole_bytes
 from Estimator.plans.stage_price import stage_price
 from Estimator.plans.stage_totals import StageSizes, StageTimes, chunk_sizes, time_columns, times_of
 from Estimator.plans.uniform_plans import UniformPlans

@@ -15,7 +15,7 @@ from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs_of, distinct_starts, rectangle_costs_of
 from Estimator.network.costs import CollectiveCosts
 from Estimator.network.crossings import parts_of
-from Estimator.network.links import PipelineLayouts, outermost_tiers
+from Estimator.network.links import PipelineLayouts
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import DeviceGroups, GroupLevel, Rectangle, divided_replicas, replicas
@@ -35,7 +35,6 @@ from Estimator.plans.rates import (
 )
 from Estimator.plans.stage_price import DENSE, GroupRates, PlanRates
 from Estimator.plans.uniform_plans import UniformPlans
-from GraphExtractor.graph import CollectiveKind
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -463,24 +462,3 @@ def group_starts(
     starts = np.sort(starts // step * step, axis=1)
     starts[:, 1:][starts[:, 1:] == starts[:, :-1]] = -1
     return starts
-
-
-def many_tied_s(
-    plans: UniformPlans, tied_parameters: float, gradient_bytes: float, cluster: Cluster
-) -> FloatArray:
-    """``Messages.tied_s`` of many plans, shape (N,)."""
-    seconds = np.zeros(len(plans))
-    several = np.flatnonzero(plans.pp > 1)
-    if not len(several) or not tied_parameters:
-        return seconds
-    kind, payload_bytes = CollectiveKind.ALL_REDUCE, tied_parameters * gradient_bytes
-    if isinstance(plans.shape.group_order, Assignment):
-        tiers = np.arange(len(cluster.tiers))
-        costs = rectangle_costs_of(kind, np.where(tiers[:, None] == tiers, 2, 1), cluster)
-        place = outermost_tiers(plans.assigned[:, 1].T)[several]
-    else:
-        strides = ((plans.pp - 1) * plans.layouts.stage_strides)[several]
-        distinct, place = np.unique(strides, return_inverse=True)
-        costs = collective_costs_of(kind, np.full(len(distinct), 2), distinct, cluster)
-    seconds[several] = costs.seconds(np.full(costs.fixed_s.shape[1], payload_bytes))[place]
-    return seconds

@@ -20,6 +20,9 @@ from phaze_common.records import to_record
 
 # what the first versions of files of plans did not state
 LATER = frozenset({"stage_cuts", "state_formats"})
+PARALLEL = ("tp", "tp2", "cp", "ep", "dp", "pp")
+# fields of a plan that are at least 1
+COUNTS = ("micro_batch_size", "global_batch_size", *PARALLEL, "panels", "interleave")
 WHERE_STATED = frozenset({"offload", *FORMAT_KEYS})
 
 
@@ -166,7 +169,7 @@ def check_cluster(plan: UniformPlan, cluster: Cluster) -> None:
         given = f"the plan needs {plan.devices} devices, {cluster.name} has {cluster.num_devices}"
         raise InputError(f"{given}; use smaller degrees or a larger cluster")
     if isinstance(plan.group_order, Assignment):
-        degrees = {axis: getattr(plan, axis) for axis in ("tp", "tp2", "cp", "ep", "dp", "pp")}
+        degrees = {axis: getattr(plan, axis) for axis in PARALLEL}
         check_assignment(plan.group_order, degrees, cluster)
 
 
@@ -176,18 +179,7 @@ def check_plan(plan: UniformPlan) -> None:
     Raises:
         InputError: says what was given and what is allowed.
     """
-    for name in (
-        "micro_batch_size",
-        "global_batch_size",
-        "tp",
-        "pp",
-        "dp",
-        "cp",
-        "ep",
-        "tp2",
-        "panels",
-        "interleave",
-    ):
+    for name in COUNTS:
         value = getattr(plan, name)
         if value < 1:
             raise InputError(f"{name} is {value}; it must be at least 1")

@@ -1,8 +1,8 @@
 """What a plan's degrees cost: collectives over replicas, bytes and seconds per parameter, messages
 between stages."""
 
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,24 +12,16 @@ from Estimator.devices.device import HostLink
 from Estimator.devices.operator_cost import DeviceModel, PassStarts
 from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import collective_s, rectangle_costs
+from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
 from Estimator.network.contention import ACTIVITIES, UNDISTURBED, Activity, Hiding
-from Estimator.network.links import (
-    PipelineLayouts,
-    boundary_tiers,
-    carried_tiers,
-    end_tiers,
-    outermost_routes,
-    outermost_tiers,
-    transfer_costs,
-)
+from Estimator.network.links import outermost_tiers, transfer_costs
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import GroupNetwork, layer_groups
 from Estimator.plans.host_traffic import HostRates
 from Estimator.plans.offload import Offload
 from Estimator.plans.policy import TrainingPolicy, policy_under
-from Estimator.plans.uniform_plans import ZERO_STAGES
+from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans
 from GraphExtractor.graph import CollectiveKind
 from phaze_common.choices import TensorLayout
 from phaze_common.errors import InputError
@@ -37,7 +29,6 @@ from phaze_common.errors import InputError
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-Shown = TypeVar("Shown", float, FloatArray)
 KINDS = (
     CollectiveKind.ALL_REDUCE,
     CollectiveKind.REDUCE_SCATTER,
@@ -238,6 +229,31 @@ def whole_bytes(plan: UniformPlan, machine: Machine) -> FloatArray:
     return np.concatenate([both, both * np.array([1.0, 0.0, 1.0])[:, None]])
 
 
+def many_tied_s(
+    plans: UniformPlans, tied_parameters: float, gradient_bytes: float, cluster: Cluster
+) -> FloatArray:
+    """All-reduce of the gradients that the first and the last stage share (tied embeddings), shape
+    (N,); 0 on one stage.
+
+    It begins when both ends have synchronised theirs.
+    """
+    seconds = np.zeros(len(plans))
+    several = np.flatnonzero(plans.pp > 1)
+    if not len(several) or not tied_parameters:
+        return seconds
+    kind, payload_bytes = CollectiveKind.ALL_REDUCE, tied_parameters * gradient_bytes
+    if isinstance(plans.shape.group_order, Assignment):
+        tiers = np.arange(len(cluster.tiers))
+        costs = rectangle_costs_of(kind, np.where(tiers[:, None] == tiers, 2, 1), cluster)
+        place = outermost_tiers(plans.assigned[:, 1].T)[several]
+    else:
+        strides = ((plans.pp - 1) * plans.layouts.stage_strides)[several]
+        distinct, place = np.unique(strides, return_inverse=True)
+        costs = collective_costs_of(kind, np.full(len(distinct), 2), distinct, cluster)
+    seconds[several] = costs.seconds(np.full(costs.fixed_s.shape[1], payload_bytes))[place]
+    return seconds
+
+
 @dataclass(frozen=True, eq=False)
 class Messages:
     """Messages between stages of a pipeline, and tied gradients between its ends."""
@@ -245,38 +261,22 @@ class Messages:
     plan: UniformPlan
     cluster: Cluster
 
+    @cached_property
+    def _plans(self) -> UniformPlans:
+        plan, order = self.plan, self.plan.group_order
+        if isinstance(order, Assignment):
+            plan = replace(plan, group_order=order.over(len(self.cluster.tiers)))
+        return UniformPlans.of(plan, overlap_gradients=False)
+
     def boundary_tiers(self) -> NDArray[np.int8]:
         """Tier of the messages over every boundary between chunks, shape (chunks - 1,); from the
         last stage to the first, too."""
-        plan, assigned = self.plan, self._stages_by_tier
-        if assigned is None:
-            every = boundary_tiers(self._layout, self.cluster)
-        else:
-            every = carried_tiers(assigned, self.cluster)
-        between: NDArray[np.int8] = every[0]
-        if plan.interleave == 1:
+        between: NDArray[np.int8] = self._plans.boundary_tiers(self.cluster)[0]
+        if self.plan.interleave == 1:
             return between
-        if assigned is None:
-            ends = end_tiers(self._layout, self.cluster)
-        else:
-            ends = outermost_routes(assigned, self.cluster)
-        tiers: NDArray[np.int8] = np.tile(np.concatenate([between, ends]), plan.interleave)[:-1]
+        around = np.concatenate([between, self._plans.end_tiers(self.cluster)])
+        tiers: NDArray[np.int8] = np.tile(around, self.plan.interleave)[:-1]
         return tiers
-
-    @property
-    def _layout(self) -> PipelineLayouts:
-        """Where the pipelines of an order of groups lie."""
-        plan = self.plan
-        each = (plan.inner_devices, plan.stage_stride, plan.replica_stride, plan.pp, plan.dp)
-        return PipelineLayouts(*(np.array([value]) for value in each))
-
-    @property
-    def _stages_by_tier(self) -> NDArray[np.int64] | None:
-        """Stages in a block of every tier where they are assigned, shape (tiers, 1)."""
-        order = self.plan.group_order
-        if not isinstance(order, Assignment):
-            return None
-        return np.array(order.over(len(self.cluster.tiers)).pp)[:, None]
 
     def seconds(self, payload_bytes: FloatArray, tiers: NDArray[np.int8]) -> FloatArray:
         """Seconds of messages of ``payload_bytes`` over ``tiers``, which broadcast.
@@ -297,19 +297,5 @@ class Messages:
         return scattered
 
     def tied_s(self, tied_parameters: float, gradient_bytes: float) -> float:
-        """All-reduce of the gradients that the first and the last stage share (tied embeddings); 0
-        on one stage.
-
-        It begins when both ends have synchronised theirs.
-        """
-        if self.plan.pp == 1 or not tied_parameters:
-            return 0.0
-        payload_bytes, assigned = tied_parameters * gradient_bytes, self._stages_by_tier
-        if assigned is not None:
-            ends = tuple(
-                np.where(np.arange(len(assigned)) == outermost_tiers(assigned), 2, 1).tolist()
-            )
-            costs = rectangle_costs(CollectiveKind.ALL_REDUCE, ends, self.cluster)
-            return min(cost.seconds(payload_bytes) for cost in costs)
-        stride = (self.plan.pp - 1) * self.plan.stage_stride
-        return collective_s(CollectiveKind.ALL_REDUCE, payload_bytes, 2, stride, self.cluster)
+        """``many_tied_s`` of the plan."""
+        return float(many_tied_s(self._plans, tied_parameters, gradient_bytes, self.cluster)[0])
