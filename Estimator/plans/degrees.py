@@ -480,6 +480,12 @@ class UniformPlan(Degrees, PlanHeader):
         return -(-self.global_batch_size // (self.micro_batch_size * self.dp))
 
     @property
+    def device_runs(self) -> float:
+        """Micro-batches that a stage's devices run in all; what fills up the last ones is left
+        out."""
+        return self.global_batch_size / self.micro_batch_size * self.inner_devices
+
+    @property
     def passes(self) -> PipelineSchedule:
         """The schedule that orders its passes: a single stage runs one micro-batch at a time."""
         return self.schedule if self.pp > 1 else PipelineSchedule.ONE_F_ONE_B

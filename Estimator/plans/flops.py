@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 
-from Estimator.plans.layer_costs import LayerSizes
+from Estimator.plans.layer_costs import IntArray, LayerSizes
 from phaze_common.errors import DefectError
 
 TERA = 1e12
@@ -45,11 +46,7 @@ class TrainedFlops:
     computed: float = 0.0
 
     def __add__(self, other: TrainedFlops) -> TrainedFlops:
-        return TrainedFlops(
-            self.model + other.model,
-            self.all_scores + other.all_scores,
-            self.computed + other.computed,
-        )
+        return TrainedFlops(*map(add, vars(self).values(), vars(other).values()))
 
     def rates(self, device_s: float, peak_flops: float) -> FlopRates:
         """FLOP/s per device, of whose seconds there were ``device_s`` in all, and as parts of the
@@ -68,13 +65,13 @@ class TrainedFlops:
         )
 
 
-def trained_flops(sizes: LayerSizes, layers: Sequence[int], runs: float) -> TrainedFlops:
-    """Of ``layers``, places among the distinct ones, on all devices together, which run a
-    micro-batch ``runs`` times."""
-    chosen = list(layers)
-    forward = float(sizes.forward_flops[chosen].sum()) * runs
-    masked = float(sizes.masked_flops[chosen].sum()) * runs
-    computed = float((3.0 * sizes.computed_flops + sizes.recomputed_flops)[chosen].sum()) * runs
+def trained_flops(sizes: LayerSizes, layers: Sequence[int] | IntArray, runs: float) -> TrainedFlops:
+    """Of ``layers``, places among the distinct ones, on devices that run a micro-batch ``runs``
+    times in all."""
+    distinct = list(layers)
+    forward = float(sizes.forward_flops[distinct].sum()) * runs
+    masked = float(sizes.masked_flops[distinct].sum()) * runs
+    computed = float((3.0 * sizes.computed_flops + sizes.recomputed_flops)[distinct].sum()) * runs
     return TrainedFlops(3.0 * (forward - masked), 3.0 * forward, computed)
 
 

@@ -385,8 +385,7 @@ class PricedPlan(PricedPipeline):
     @property
     def flops(self) -> TrainedFlops:
         """FLOPs of an iteration on all devices."""
-        runs = self.plan.global_batch_size / self.plan.micro_batch_size * self.plan.inner_devices
-        return trained_flops(self.costs.sizes, self.costs.sizes.sequence, runs)
+        return trained_flops(self.costs.sizes, self.costs.sizes.distinct, self.plan.device_runs)
 
     @property
     def sample_joules(self) -> float | None:

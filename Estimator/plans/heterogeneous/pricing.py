@@ -21,8 +21,7 @@ from Estimator.plans.layer_costs import LayerSizes, as_laid_out
 from Estimator.plans.many_rates import plan_rates
 from Estimator.plans.pricing import PricedPipeline, StagesAlike
 from Estimator.plans.rates import Machine, whole_bytes
-from Estimator.plans.stage_price import PlanRates
-from Estimator.plans.stage_totals import StageSizes, StageTimes, stage_sizes, times_of
+from Estimator.plans.stage_totals import stage_sizes, times_of
 
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
@@ -60,54 +59,34 @@ class PricedStage:
         return self.layers.sizes(self.recomputed)
 
     @cached_property
-    def rates(self) -> PlanRates:
-        """What its degrees make parameters cost."""
-        first, every = self.placed.first_device, self.devices
-        return plan_rates(
-            self.placed.degrees, self.machine, first, in_pipeline=not self.alone, devices=every
-        )
-
-    @cached_property
-    def times(self) -> StageTimes:
-        """Summed seconds, arrays of shape (1,)."""
-        columns = self.layers.columns(self.recomputed)[list(self.placed.layers)]
-        return times_of(columns.sum(axis=0, keepdims=True))
-
-    @cached_property
-    def sizes(self) -> StageSizes:
-        """Its sizes, arrays of shape (1,), with what the allocator holds beyond them."""
-        return self._sizes(self.layer_sizes)
-
-    @cached_property
-    def allocated_sizes(self) -> StageSizes:
-        """The same without."""
-        return self._sizes(self.layer_sizes.allocated)
-
-    def _sizes(self, sizes: LayerSizes) -> StageSizes:
-        degrees = self.placed.degrees
-        whole = stage_sizes(sizes, self.members, whole_bytes(degrees, self.machine))
-        return whole.offloading(degrees.offload.activations)
-
-    @cached_property
     def alike(self) -> StagesAlike:
         """It alone, with its price."""
-        tied = self.layer_sizes.all_tied if self.alone else 0.0
-        return StagesAlike(self.rates, self.times, self.sizes, self.allocated_sizes, 1, tied)
-
-    @property
-    def forward_s(self) -> float:
-        """Seconds of a micro-batch's forward pass."""
-        return float(self.alike.chunks_s[0, 0])
-
-    @property
-    def backward_s(self) -> float:
-        """Seconds of its backward pass, with what is recomputed."""
-        return float(self.alike.chunks_s[1, 0])
+        degrees, machine = self.placed.degrees, self.machine
+        columns = self.layers.columns(self.recomputed)[list(self.placed.layers)]
+        whole = whole_bytes(degrees, machine)
+        sizes, allocated_sizes = (
+            stage_sizes(each, self.members, whole).offloading(degrees.offload.activations)
+            for each in (self.layer_sizes, self.layer_sizes.allocated)
+        )
+        return StagesAlike(
+            rates=plan_rates(
+                degrees,
+                machine,
+                self.placed.first_device,
+                in_pipeline=not self.alone,
+                devices=self.devices,
+            ),
+            times=times_of(columns.sum(axis=0, keepdims=True)),
+            sizes=sizes,
+            allocated_sizes=allocated_sizes,
+            pp=1,
+            tied_parameters=self.layer_sizes.all_tied if self.alone else 0.0,
+        )
 
     @property
     def passes(self) -> tuple[PassParts, PassParts, PassParts]:
         """Forward, what is recomputed, and backward, of a micro-batch, by cause."""
-        layout, excess = self.placed.degrees.layout, self.rates.straggler_excess
+        layout, excess = self.placed.degrees.layout, self.alike.rates.straggler_excess
         forward, recompute, backward = (
             as_laid_out(each, layout)
             for each in self.layers.parts(self.placed.layers, self.recomputed, excess)
@@ -117,10 +96,8 @@ class PricedStage:
     @property
     def flops(self) -> TrainedFlops:
         """FLOPs of all samples of a batch."""
-        degrees = self.placed.degrees
-        runs = degrees.global_batch_size / degrees.micro_batch_size * degrees.inner_devices
-        sequence = [self.layer_sizes.sequence[layer] for layer in self.placed.layers]
-        return trained_flops(self.layer_sizes, sequence, runs)
+        distinct = self.layer_sizes.distinct[list(self.placed.layers)]
+        return trained_flops(self.layer_sizes, distinct, self.placed.degrees.device_runs)
 
     def crossing_bytes(self, downstream: Members) -> FloatArray:
         """Bytes on a device that ``downstream`` (layers,) need, and gradients; shape (2,)."""
@@ -193,7 +170,7 @@ class PricedStages(PricedPipeline):
         """All-reduce of the gradients of parameters that the ends of the pipeline share."""
         ends = self.stages[0], self.stages[-1]
         payload_bytes = max(
-            stage.layer_sizes.all_tied * stage.rates.gradient_bytes for stage in ends
+            stage.layer_sizes.all_tied * stage.alike.rates.gradient_bytes for stage in ends
         )
         return tied_s(self.placed, payload_bytes, self.machine.cluster)
 
