@@ -28,9 +28,8 @@ AXES = ("tp", "tp2", "cp", "dp", "pp")  # that share out the devices; ep is a pa
 # axes as written: tp24 would be 24 of tp
 _WORDS = {"tp": "tp", "row": "tp2", "cp": "cp", "dp": "dp", "pp": "pp", "ep": "ep"}
 _TERM = re.compile(rf"({'|'.join(_WORDS)})([1-9][0-9]{{0,8}})")
-_WRITTEN = re.compile(
-    r"(?=.*[0-9])[a-z0-9./]{1,400}"
-)  # what is meant as one; ``parsed`` says what is wrong with it
+# what is meant as one; ``parsed`` says what is wrong with it
+_WRITTEN = re.compile(r"(?=.*[0-9])[a-z0-9./]{1,400}")
 MOST_TIERS = 10
 EXAMPLE = "tp4.dp2/dp8.pp4"
 _AXES = ", ".join(_WORDS)

@@ -38,9 +38,8 @@ def directed_parts(priced: PricedPlan, breakdown: Breakdown) -> tuple[DirectedPa
     for name in (field.name for field in fields(Breakdown) if not field.name.startswith("hidden_")):
         whole_s = getattr(breakdown, name)
         outside_s = min(neither_s.get(name, 0.0), whole_s)
-        forward = min(
-            forward_s.get(name, 0.0), whole_s - outside_s
-        )  # but for rounding they never are more
+        # but for rounding they never are more
+        forward = min(forward_s.get(name, 0.0), whole_s - outside_s)
         parts.append(
             DirectedPart(name.removesuffix("_s"), forward, whole_s - outside_s - forward, outside_s)
         )

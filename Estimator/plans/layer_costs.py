@@ -66,9 +66,8 @@ class PassCosts:
     @staticmethod
     def of_total(seconds: FloatArray) -> PassCosts:
         """Passes of which only the whole is known."""
-        nothing = np.broadcast_to(
-            0.0, seconds.shape
-        )  # which needs no memory, of thousands of chips and hundreds of graphs
+        # which needs no memory, of thousands of chips and hundreds of graphs
+        nothing = np.broadcast_to(0.0, seconds.shape)
         return PassCosts(seconds, *(nothing for _ in range(8)))
 
     @property
@@ -108,15 +107,13 @@ class LayerSizes:
     forward_flops: FloatArray  # of the model: a device's part of those that all devices add up to
     masked_flops: FloatArray  # those of the forward ones whose scores masks leave out
     repeated_flops: FloatArray  # of the model, computed again
-    computed_flops: (
-        FloatArray  # that a forward pass computes, padding and what other devices compute alike too
-    )
+    # that a forward pass computes, padding and what other devices compute alike too
+    computed_flops: FloatArray
     recomputed_flops: FloatArray  # that are computed again
     # (tables, 3): rows, rows that a micro-batch reads, width of every kind of sparse table
     table_sizes: FloatArray
-    tables: (
-        FloatArray  # (distinct layers, tables): how many of each a layer has, among its parameters
-    )
+    # (distinct layers, tables): how many of each a layer has, among its parameters
+    tables: FloatArray
     # of activations and temporaries, what the allocator holds beyond them; their bytes here are
     # with it
     spare: float = 0.0

@@ -288,9 +288,8 @@ def price_plans(
                 passes.forward_s, passes.backward_s, many, scratch, end_s
             )
         elif many != known_micro_batches or not _equal(passes, known):
-            if (
-                whole_warm_up and many == pp
-            ):  # two calls with words: with a variable the whole loop runs a fifth slower
+            # two calls with words: with a variable the whole loop runs a fifth slower
+            if whole_warm_up and many == pp:
                 interleaved.fill_last_backward_end_s(passes, pp, many, True, end_s)
             else:
                 interleaved.fill_last_backward_end_s(passes, pp, many, False, end_s)

@@ -403,9 +403,8 @@ def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
     start differently."""
     shape, layouts, count = plans.shape, plans.layouts, len(plans)
     sizes, strides = replica_levels(plans)
-    ids = np.stack(
-        [group_starts(layouts, stride, shape.tp, cluster.period) for stride in strides]
-    )  # (2, count, starts), -1: none
+    # (2, count, starts), -1: none
+    ids = np.stack([group_starts(layouts, stride, shape.tp, cluster.period) for stride in strides])
     ids[sizes == 1] = np.where(np.arange(ids.shape[2]) == 0, 0, -1)
     used = ids >= 0
     key = (sizes[..., None] * (int(strides.max()) + 1) + strides[..., None]) * cluster.period + ids
@@ -431,9 +430,8 @@ def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
     chosen = found[:, :-2].reshape(len(found), 2, -1)  # (groups, levels, starts)
     nothing = np.zeros((1, 2, 3, algorithms))
     nothing[:, 0, :, 1:] = np.inf
-    both = np.concatenate([flat.reshape(-1, 2, 3, algorithms), nothing])[
-        chosen
-    ]  # (groups, levels, starts, 2, kinds, algorithms)
+    # (groups, levels, starts, 2, kinds, algorithms)
+    both = np.concatenate([flat.reshape(-1, 2, 3, algorithms), nothing])[chosen]
     fixed_s = np.zeros((len(found), 3, 2, *chosen.shape[1:], algorithms))
     per_byte_s, group_sizes = np.zeros_like(fixed_s), np.ones((len(found), 2, 2))
     fixed_s[:, :, DENSE] = np.moveaxis(both[..., 0, :, :], 3, 1)

@@ -146,9 +146,8 @@ def _filled(units: list[int], devices: int, cluster: Cluster) -> Iterator[int]:
     used = 1
     for tier, (inner, outer) in zip(cluster.tiers, pairwise(cluster.block_sizes), strict=False):
         room, multiple = outer // inner * used, used
-        if (
-            tier.topology not in SWITCHED
-        ):  # where links lead to certain others, a part of a domain has fewer
+        # where links lead to certain others, a part of a domain has fewer
+        if tier.topology not in SWITCHED:
             yield (used := room)
             continue
         for unit in units:

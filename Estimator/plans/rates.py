@@ -29,11 +29,8 @@ from phaze_common.errors import InputError
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-KINDS = (
-    CollectiveKind.ALL_REDUCE,
-    CollectiveKind.REDUCE_SCATTER,
-    CollectiveKind.ALL_GATHER,
-)  # as ``stage_price`` counts them
+# as ``stage_price`` counts them
+KINDS = CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +49,8 @@ class Machine:
     software: Software
     host: HostLink | None = None  # None: not known
     pass_starts: PassStarts = field(default=PassStarts())
-    variation: float = (
-        0.0  # standard deviation of the time of arithmetic among devices, part of the mean
-    )
+    # standard deviation of the time of arithmetic among devices, part of the mean
+    variation: float = 0.0
 
     @property
     def host_seconds_per_byte(self) -> float:

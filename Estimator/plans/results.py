@@ -85,14 +85,12 @@ class StageReport:
     activation_bytes: float  # saved for the micro-batches in flight
     workspace_bytes: float
     reserved_bytes: float  # by the framework and its allocator, beyond what is allocated
-    forward_communication_s: float = (
-        0.0  # of ``forward_s``, as far as it shows: parts of products, tokens, sharded weights
-    )
+    # of ``forward_s``, as far as it shows: parts of products, tokens, sharded weights
+    forward_communication_s: float = 0.0
     backward_communication_s: float = 0.0  # of ``backward_s``
     host_bytes: float = 0.0  # in host memory
-    allocated_bytes: float | None = (
-        None  # by tensors: state, activations and workspace; null in files of before
-    )
+    # by tensors: state, activations and workspace; null in files of before
+    allocated_bytes: float | None = None
 
 
 @dataclass(frozen=True)

@@ -166,13 +166,11 @@ def fill_last_backward_end_s(
     ``micro_batches`` is a multiple of ``pp``, which is at least 2, as is the number of chunks per
     stage.
     """
-    group = len(
-        end_s
-    )  # passes of each kind that a stage runs for pp micro-batches, and steps that this takes
+    # passes of each kind that a stage runs for pp micro-batches, and steps that this takes
+    group = len(end_s)
     passes = micro_batches // pp * group
-    lead = (
-        passes + pp - 1 if whole_warm_up and micro_batches == pp else group - 1
-    )  # all forward passes come before step 0
+    # all forward passes come before step 0
+    lead = passes + pp - 1 if whole_warm_up and micro_batches == pp else group - 1
     now_s, states = np.zeros((4, pp)), np.zeros((5, 3, pp + 1))
     state_s = states[0]
     before_s = states[1]

@@ -81,9 +81,8 @@ def timeline(
             forward[stage, position], number[stage, position] = kernels.pass_at.py_func(
                 position, int(pipeline.warm_up[stage]), passes
             )
-    turn = (
-        number % chunks // pp
-    )  # counted from the first chunk of a stage for forward passes, from its last for backward ones
+    # counted from the first chunk of a stage for forward passes, from its last for backward ones
+    turn = number % chunks // pp
     chunk = np.where(forward, turn, costs.chunks_per_stage - 1 - turn) * pp + np.arange(pp)[:, None]
     micro_batch = number // chunks * pp + number % pp if costs.chunks_per_stage > 1 else number
     end_s = start_s + np.where(forward, costs.forward_s[chunk], costs.backward_s[chunk])
