@@ -16,8 +16,7 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Crossing:
-    """Bytes of activations and of their gradients that cross the boundary before a set of layers;
-    arrays of shape (sets,)."""
+    """Bytes of activations and gradients that cross before sets of layers, shape (sets,)."""
 
     activation_bytes: FloatArray
     gradient_bytes: FloatArray

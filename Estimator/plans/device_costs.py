@@ -228,8 +228,7 @@ class _GraphWork:
 def pass_work(
     operators: Iterable[Operator], model: DeviceModel, panels: int, beyond_s: float = 0.0
 ) -> PassWork:
-    """Sums over ``operators`` of one layer, which takes ``beyond_s`` besides; products that stream
-    have collectives to hide."""
+    """Sums over a layer's ``operators``, ``beyond_s`` besides; what streams stays apart."""
     alone_s = np.array([0.0, 0.0, beyond_s, 0.0, 0.0])
     collectives = Counter[tuple[int, Collective]]()
     streaming = []

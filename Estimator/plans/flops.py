@@ -26,8 +26,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class FlopRates:
-    """FLOP/s per device and as parts of its peak, by the names that
-    ``Estimator.plans.results.Iteration`` has for them."""
+    """FLOP/s per device and as parts of its peak, named as in ``Iteration``."""
 
     model_tflops_per_device: float
     all_scores_tflops_per_device: float

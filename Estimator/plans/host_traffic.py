@@ -64,8 +64,7 @@ class HostSeconds(NamedTuple):
 
 @inner
 def together_s(busy_s: float, to_s: float, from_s: float, slowdown: FloatArray) -> float:
-    """Seconds until all three have ended that start together and take so long alone
-    (``contention.joint_s`` of one row)."""
+    """Seconds until all three end that start together (``contention.joint_s`` of one row)."""
     total_s = 0.0
     for _ in range(3):
         slower = np.ones(3)

@@ -58,8 +58,7 @@ def breakdown_of(priced: PricedPipeline, stage: int) -> Breakdown:
 
 @dataclass(frozen=True)
 class StageWork:
-    """What a stage does per micro-batch, by cause; ``once_s`` shows after its last one, with the
-    gradients of tied parameters."""
+    """Work per micro-batch by cause; ``once_s`` shows after the last one."""
 
     forward: PassParts
     recompute: PassParts

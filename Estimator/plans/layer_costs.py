@@ -164,8 +164,7 @@ class LayerSizes:
 
     @cached_property
     def of_layers(self) -> FloatArray:
-        """Parameters, those that are no experts', those of experts, and saved bytes of every layer,
-        shape (layers, 4)."""
+        """All, dense and expert parameters and saved bytes of each layer, (layers, 4)."""
         dense, experts = self.parameters - self.expert_parameters, self.expert_parameters
         columns = [self.parameters, dense, experts, self.saved_bytes]
         return np.stack(columns, axis=1)[self.distinct]
@@ -307,8 +306,7 @@ def layer_names(graph: ModelGraph) -> tuple[str, ...]:
 def layer_sizes(
     graph: ModelGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED
 ) -> LayerSizes:
-    """Parameters, bytes and FLOPs of the layers of ``graph``, whose products of a 2D layout run in
-    ``panels`` pieces."""
+    """Parameters, bytes and FLOPs of layers whose 2D products run in ``panels`` pieces."""
     distinct, sequence = moded_layers(graph, recompute)
     more, ends, tokens = 1.0 + keeping.spare, ends_of(graph), graph.key.sequence_length
     of_ends = replace(keeping, in_fp8=False)
@@ -381,8 +379,7 @@ def model_flops(operators: Iterable[Operator]) -> float:
 def workspace_bytes(
     layer: LayerGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED
 ) -> int:
-    """Temporaries of the layer, buffers of what streams, and the activations that it restores
-    before its backward pass."""
+    """Temporaries, buffers of what streams, and activations restored before backward."""
     temporaries = layer.single_workspace_bytes if keeping.one_by_one else layer.workspace_bytes
     temporaries -= min(temporaries, loss_gradient_bytes(layer)) if keeping.loss_in_place else 0
     return temporaries + layer.buffer_bytes(panels) + layer.saved.restored(recompute, keeping)
@@ -399,8 +396,7 @@ def loss_gradient_bytes(layer: LayerGraph) -> int:
 
 
 def _recomputed(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
-    """Operators that make again what was made: those of ``recompute``, and of checkpoints in the
-    model's own code."""
+    """Operators that make outputs again, those of the model's own checkpoints too."""
     made = [each for each in layer.backward.operators if each.yields is Yields.OUTPUT]
     return (*run_again(layer, recompute), *made)
 

@@ -51,8 +51,7 @@ class ManyPrices:
 
 
 class Links(NamedTuple):
-    """Messages between chunks: seconds over each tier, forward and back, shape (tiers, 2, chunks -
-    1); tiers of each layout."""
+    """Seconds of messages by tier and direction, (tiers, 2, chunks - 1); tiers by layout."""
 
     seconds: FloatArray
     tiers: NDArray[np.int8]  # (layouts, chunks - 1)

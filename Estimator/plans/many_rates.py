@@ -262,8 +262,7 @@ def _cached_group_rates(places: _ReplicaPlaces, cluster: Cluster) -> tuple[Group
 def _divided_rates(
     both: Sequence[tuple[DeviceGroups, DeviceGroups]], cluster: Cluster
 ) -> GroupRates:
-    """Collectives over groups of dense parameters and of experts, stacked: every line that is asked
-    for is priced once."""
+    """Collectives over groups of dense and of expert parameters, each line priced once."""
     lines: dict[tuple[GroupLevel | Rectangle, int], int] = {}
     at = []
     sizes = np.ones((len(both), 2, max(1, *(len(each.levels) for pair in both for each in pair))))
@@ -350,8 +349,7 @@ def _stacked(found: list[GroupRates]) -> GroupRates:
 
 
 def replica_parts(plans: UniformPlans, cluster: Cluster) -> IntArray:
-    """Devices with the same parameters in each block of every tier, shape (tiers, N); 0 where they
-    do not lie evenly."""
+    """Devices with the same parameters by tier, (tiers, N); 0 where they lie unevenly."""
     order = plans.shape.group_order
     if isinstance(order, Assignment):
         return np.array(order.sequence)[:, None] * plans.assigned[:, 0].T
@@ -372,8 +370,7 @@ def replicas_within_first_tier(plans: UniformPlans, cluster: Cluster) -> BoolArr
 
 
 def _replica_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
-    """The same for plans whose experts, if any, have as many copies as all else, without going
-    through them one by one."""
+    """The same where experts have as many copies as all else, all plans at once."""
     parts = replica_parts(plans, cluster)
     even = parts.all(axis=0)
     distinct, place = np.unique(parts[:, even], axis=1, return_inverse=True)
@@ -399,8 +396,7 @@ def _rectangle_rates(parts: IntArray, cluster: Cluster) -> GroupRates:
 
 
 def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
-    """The same for groups that blocks cut unevenly: level by level, for the slowest of those that
-    start differently."""
+    """The same for groups that blocks cut unevenly, level by level, for the slowest."""
     shape, layouts, count = plans.shape, plans.layouts, len(plans)
     sizes, strides = replica_levels(plans)
     # (2, count, starts), -1: none
@@ -451,8 +447,7 @@ def replica_levels(plans: UniformPlans) -> tuple[IntArray, IntArray]:
 def group_starts(
     layouts: PipelineLayouts, strides: IntArray, members: int, period: int
 ) -> IntArray:
-    """``distinct_starts`` of the groups ``strides`` (N,) apart of every plan: shape (N, starts),
-    with -1 for repetitions."""
+    """``distinct_starts`` of groups ``strides`` (N,) apart, (N, starts); -1 repeats one."""
     stages, ranks = np.arange(min(int(layouts.pp.max()), period)), np.arange(min(members, period))
     stage = np.minimum(stages, layouts.pp[:, None] - 1) * layouts.stage_strides[:, None]
     starts = (stage[:, :, None] + ranks).reshape(len(strides), -1) % period

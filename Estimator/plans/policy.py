@@ -75,8 +75,7 @@ class TrainingPolicy:
         return part
 
     def step_s(self, copies: IntArray, bandwidth_bytes_per_s: float) -> FloatArray:
-        """Seconds per parameter of the memory-bound step; from ZeRO-1 on each of ``copies`` devices
-        updates its part."""
+        """Seconds per parameter of the memory-bound step on each of ``copies`` devices."""
         return self.state.step / bandwidth_bytes_per_s * self.updated_part(copies)
 
     @property
@@ -118,8 +117,7 @@ def training_policy(
 def policy_under(
     software: Software, plan: UniformPlan, zero_stage: int | IntArray | None = None
 ) -> TrainingPolicy:
-    """How ``plan`` trains as ``software`` keeps gradients; with another ``zero_stage`` than its own
-    where one is given."""
+    """How ``plan`` trains as ``software`` keeps gradients, or under another ZeRO stage."""
     zero = plan.sharding if zero_stage is None else zero_stage
     state = training_policy(plan.optimizer, 0, plan.precision, plan.state_formats).state
     return TrainingPolicy(state.under(software, plan.precision, plan.state_formats), zero)

@@ -126,8 +126,7 @@ class PricedPipeline(ABC):
     @property
     @abstractmethod
     def transfers_s(self) -> FloatArray:
-        """Seconds of activations forward and gradients back over every boundary between chunks,
-        shape (2, chunks - 1)."""
+        """Seconds over every boundary of chunks, forward and back, shape (2, chunks - 1)."""
 
     @property
     @abstractmethod
@@ -246,8 +245,7 @@ class PricedPipeline(ABC):
         )
 
     def finished_s(self, *, free_transfers: bool = False) -> FloatArray:
-        """When each stage has its gradients complete and synchronised, from the start of the first
-        micro-batch; shape (pp,)."""
+        """When each stage's gradients are synchronised, from the first pass on, shape (pp,)."""
         costs = self.pipeline_costs(free_transfers=free_transfers)
         ends_s = simulate(costs, self.passes, self.micro_batches)
         finished: FloatArray = ends_s.reshape(-1, self.pp).max(axis=0) + self.after_s
@@ -396,8 +394,7 @@ class PricedPlan(PricedPipeline):
 
     @cached_property
     def transfers_s(self) -> FloatArray:
-        """Seconds of activations forward and gradients back over every boundary between chunks,
-        shape (2, chunks - 1)."""
+        """Seconds over every boundary of chunks, forward and back, shape (2, chunks - 1)."""
         if self.plan.pp == 1:
             return np.zeros((2, self.plan.chunks - 1))
         messages = Messages(self.plan, self.machine.cluster)

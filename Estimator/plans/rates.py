@@ -128,8 +128,7 @@ def tensor_hides(tp: int, machine: Machine) -> float:
 
 
 def hidden_gathers(software: Software) -> float:
-    """Part of the gathers and reductions of ZeRO stage 3 that is hidden where there is time to hide
-    all of them."""
+    """Part of ZeRO-3's gathers and reductions that is hidden if there is time for all."""
     return 1.0 if software.sharding is None else software.sharding.hidden.value
 
 
@@ -162,8 +161,7 @@ def between_s(software: Software) -> float:
 
 
 def start_s(machine: Machine, waits: bool | BoolArray) -> FloatArray:
-    """What a forward and a backward pass take longer where a stage ``waits`` before them for
-    another one, shape (..., 2)."""
+    """What passes take longer where a stage ``waits`` before them, shape (..., 2)."""
     starts = np.array([machine.pass_starts.forward_s, machine.pass_starts.backward_s])
     found: FloatArray = np.asarray(waits)[..., None] * starts
     return found

@@ -60,7 +60,8 @@ class Breakdown:
 
 @dataclass(frozen=True)
 class TimeInterval:
-    """Seconds between which an iteration is measured with probability ``nominal``."""
+    """Seconds between which an iteration is measured with probability ``nominal``, and what that is
+    known from."""
 
     nominal: float
     low_s: float

@@ -245,8 +245,7 @@ def parameters_s(
     pieces: float,
     more_bytes: float,
 ) -> float:
-    """Seconds of a collective over all parameters of a stage, ``more_bytes`` besides, in ``pieces``
-    one after another."""
+    """A collective over a stage's parameters and ``more_bytes``, in ``pieces`` by turns."""
     seconds = collective_s(rates.groups, kind, DENSE, (dense * bytes_each + more_bytes) / pieces)
     if experts > 0.0:
         seconds += collective_s(rates.groups, kind, EXPERTS, experts * bytes_each / pieces)
@@ -434,8 +433,7 @@ def pass_rates(rates: PlanRates) -> PassRates:
 def chunk_price(
     rates: PassRates, times: StageTimes, sync: SyncPrice, chunk: int, layers: float, share: float
 ) -> ChunkPrice:
-    """The passes of a chunk whose ``layers`` layers are ``share`` of those of its stage, without
-    waiting for host memory."""
+    """The passes of a chunk with a ``share`` of its stage's layers, host memory apart."""
     gather_s, reduce_s = sync.gather_s * share, sync.reduce_s * share
     added_s = times.accumulation_s[chunk] * rates.accumulated
     forward = pass_of(rates, times.forward, chunk, 0.0, gather_s, layers)
@@ -494,12 +492,13 @@ def stage_price(
         workspace_bytes = max(workspace_bytes, sizes.workspace_bytes[chunk, rates.working])
         offloaded_bytes += sizes.offloaded_bytes[chunk]
         if rates.host.used:
-            to_next = PassTraffic(traffic.weights * share, sizes.offloaded_bytes[chunk])
-            gradients = traffic.gradients * share
-            to_device = to_next.to_device + to_next.from_device + gradients * rates.accumulated
-            to_previous = PassTraffic(to_device, gradients)
-            forward_host = host_seconds(rates.host, to_next, chunk_forward_s, layers)
-            backward_host = host_seconds(rates.host, to_previous, chunk_backward_s, layers)
+            gradients, offloaded = traffic.gradients * share, sizes.offloaded_bytes[chunk]
+            weights = traffic.weights * share
+            forward_traffic = PassTraffic(weights, offloaded)
+            to_device = weights + offloaded + gradients * rates.accumulated
+            backward_traffic = PassTraffic(to_device, gradients)
+            forward_host = host_seconds(rates.host, forward_traffic, chunk_forward_s, layers)
+            backward_host = host_seconds(rates.host, backward_traffic, chunk_backward_s, layers)
             chunk_forward_s += forward_host.exposed_s
             chunk_backward_s += backward_host.exposed_s
             forward_host_s += forward_host.exposed_s
@@ -515,16 +514,16 @@ def stage_price(
         workspace_bytes = max(workspace_bytes, traffic.step_buffer) + traffic.buffer
         kept_bytes = traffic.kept_bytes + rates.host.in_flight * offloaded_bytes
         room_bytes = np.inf if kept_bytes > rates.host.room_bytes * (1.0 + 1e-12) else 0.0
-    kept_state = state_bytes(rates, held)
+    whole_state = state_bytes(rates, held)
     exposed_host_s = forward_host_s + backward_host_s
     return StagePrice(
         forward_s + forward_host_s,
         backward_s + backward_host_s,
         after_s,
         update_s + of_step.exposed_s,
-        kept_state,
+        whole_state,
         workspace_bytes,
-        kept_state + workspace_bytes + rates.reserved_bytes + room_bytes,
+        whole_state + workspace_bytes + rates.reserved_bytes + room_bytes,
         traffic.kept_bytes,
         launch_s,
         forward_launch_s,

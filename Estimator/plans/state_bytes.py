@@ -52,15 +52,13 @@ class StateBytes:
 
 @dataclass(frozen=True)
 class OptimizerState:
-    """What an optimizer keeps of each parameter: so many ``moments``, and fp32 ``main_weights`` of
-    weights in fewer bits."""
+    """``moments`` per parameter, and whether weights in fewer bits have fp32 copies."""
 
     moments: int
     main_weights: bool
 
     def bytes_in(self, precision: Precision, formats: StateFormats) -> StateBytes:
-        """Bytes of a parameter in a training in ``precision``, with gradients as wide as weights
-        unless ``formats`` say."""
+        """Bytes of a parameter trained in ``precision``, as ``formats`` and usage have it."""
         whole = precision is Precision.FP32
         width = 4.0 if whole else 2.0
         weight = 1.0 if formats.fp8_weights else width

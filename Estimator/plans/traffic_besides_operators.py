@@ -17,8 +17,7 @@ from GraphExtractor.graph import CollectiveKind
 
 @dataclass(frozen=True)
 class TrafficBytes:
-    """Bytes of one iteration on all devices together: those of device memory, and those that are
-    sent, each counted once."""
+    """Bytes of an iteration on all devices: of device memory, and sent, counted once."""
 
     memory: float
     sent: float

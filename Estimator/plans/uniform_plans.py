@@ -59,8 +59,7 @@ def have_like_groups(shape: UniformPlan, cluster: Cluster) -> bool:
 
 
 def working_column(sharding: IntArray, expert_copies: IntArray, divided_by: int) -> IntArray:
-    """Which of the columns of ``whole_bytes`` are those of plans: by ZeRO stage, then those whose
-    experts have one copy each."""
+    """Columns of ``whole_bytes`` by ZeRO stage, then of experts with one copy each."""
     alone: IntArray = sharding + ZERO_STAGES * ((divided_by > 1) & (expert_copies == 1))
     return alone
 
@@ -232,8 +231,7 @@ class UniformPlans:
 
     @cached_property
     def replica_places(self) -> IntArray:
-        """As ``places``, of replicas alone: where groups are assigned to tiers, stages change
-        nothing of theirs, shape (N,)."""
+        """As ``places``, of replicas alone: stages may change nothing of theirs, shape (N,)."""
         if not isinstance(self.shape.group_order, Assignment):
             return self.places
         return numbered(list(self.assigned[:, 0].T))

@@ -24,8 +24,7 @@ OF_MODE = ("saved_bytes", "workspace_bytes", "repeated_flops", "recomputed_flops
 
 @dataclass(frozen=True, eq=False)
 class RecomputableLayers:
-    """What the layers of one graph cost on one ``configuration``: ``kept`` without recomputation,
-    ``recomputing`` with a mode of it."""
+    """Layers of a graph on one ``configuration``: ``kept`` as they are, or recomputed."""
 
     kept: LayerCosts
     recomputing: LayerCosts

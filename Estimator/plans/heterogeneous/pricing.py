@@ -150,8 +150,7 @@ class PricedStages(PricedPipeline):
 
     @cached_property
     def transfers_s(self) -> FloatArray:
-        """Seconds of activations forward and gradients back over every boundary, shape (2, stages -
-        1)."""
+        """Seconds over every boundary of chunks, forward and back, shape (2, chunks - 1)."""
         found = np.zeros((2, len(self.stages) - 1))
         downstream = np.zeros(self.stages[0].layers.layers, np.bool_)
         for boundary in reversed(range(len(self.stages) - 1)):

@@ -91,8 +91,7 @@ def timeline(
 
 @dataclass(frozen=True, eq=False)
 class HeldActivations:
-    """Bytes of activations on a device of one stage: ``held_bytes[k]`` from ``time_s[k]`` on, both
-    of shape (2 * passes,)."""
+    """``held_bytes[k]`` on a stage's device from ``time_s[k]`` on; shape (2 * passes,)."""
 
     time_s: FloatArray
     held_bytes: FloatArray
