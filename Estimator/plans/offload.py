@@ -141,7 +141,9 @@ def offloads_searched(terms: Iterable[OffloadTerm]) -> tuple[Offload, ...]:
     """
     given = tuple(terms)
     if OffloadKind.AUTO in given:
-        given = (*(term for term in given if term is not OffloadKind.AUTO), *_others(given))
+        named = {term.kind if isinstance(term, OffloadShare) else term for term in given}
+        others = (kind for kind in OffloadKind if kind not in named)
+        given = (*(term for term in given if term is not OffloadKind.AUTO), *others)
     offload_of(given)
     tried = {
         (term.kind if isinstance(term, OffloadShare) else term).value: tuple(
@@ -152,8 +154,3 @@ def offloads_searched(terms: Iterable[OffloadTerm]) -> tuple[Offload, ...]:
     return tuple(
         Offload(**dict(zip(tried, parts, strict=True))) for parts in product(*tried.values())
     )
-
-
-def _others(given: tuple[OffloadTerm, ...]) -> tuple[OffloadKind, ...]:
-    named = {term.kind if isinstance(term, OffloadShare) else term for term in given}
-    return tuple(kind for kind in OffloadKind if kind is not OffloadKind.AUTO and kind not in named)

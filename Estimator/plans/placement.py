@@ -15,7 +15,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import mul
 
 from Estimator.network.cluster import SWITCHED, Cluster
 from Estimator.plans.assignment import Assignment
@@ -91,7 +92,7 @@ def placement_of(plan: UniformPlan, cluster: Cluster, used_cluster: Cluster) -> 
     whole = cluster.block_sizes[1:]
     sizes = used_cluster.block_sizes[1:]
     if assigned:
-        sizes = _assigned_sizes(assigned.over(len(cluster.tiers)), cluster)
+        sizes = tuple(accumulate(assigned.over(len(cluster.tiers)).occupied[:-1], mul))
     domains = tuple(
         DomainUse(tier.name, size, min(used, plan.devices), -(-plan.devices // max(used, 1)))
         for tier, size, used in zip(cluster.tiers, whole, sizes, strict=False)
@@ -155,14 +156,6 @@ def _filled(units: list[int], devices: int, cluster: Cluster) -> Iterator[int]:
             multiple = together if together <= room else multiple
         used = room // multiple * multiple if devices > room else room
         yield used
-
-
-def _assigned_sizes(assigned: Assignment, cluster: Cluster) -> tuple[int, ...]:
-    used, sizes = 1, []
-    for part in assigned.occupied[: len(cluster.tiers) - 1]:
-        used *= part
-        sizes.append(used)
-    return tuple(sizes)
 
 
 def _crossing(

@@ -24,7 +24,7 @@ OF_MODE = ("saved_bytes", "workspace_bytes", "repeated_flops", "recomputed_flops
 
 @dataclass(frozen=True, eq=False)
 class RecomputableLayers:
-    """Layers of a graph on one ``configuration``: ``kept`` as they are, or recomputed."""
+    """What layers of a graph cost: ``kept`` as they are, ``recomputing`` with its mode."""
 
     kept: LayerCosts
     recomputing: LayerCosts

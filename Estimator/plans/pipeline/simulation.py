@@ -45,9 +45,10 @@ def simulate(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: in
     """
     pipeline = _pipeline(costs, schedule, micro_batches)
     chunks = _merged(pipeline)
+    delayed = chunks.forward_delay_s.any() or chunks.backward_delay_s.any()
     if schedule is PipelineSchedule.GPIPE:
         end_s = gpipe.last_backward_end_s(chunks, micro_batches)
-    elif schedule is PipelineSchedule.ONE_F_ONE_B and not _delayed(chunks):
+    elif schedule is PipelineSchedule.ONE_F_ONE_B and not delayed:
         end_s = one_f_one_b.last_backward_end_s(chunks.forward_s, chunks.backward_s, micro_batches)
     else:
         end_s = np.empty(len(costs.forward_s))
@@ -147,10 +148,6 @@ def _merged(pipeline: kernels.Pipeline) -> kernels.Chunks:
     return kernels.Chunks(
         pipeline.forward_s + forward_s, pipeline.backward_s + backward_s, none_s, none_s
     )
-
-
-def _delayed(chunks: kernels.Chunks) -> bool:
-    return bool(chunks.forward_delay_s.any() or chunks.backward_delay_s.any())
 
 
 def _pipeline(
