@@ -23,12 +23,12 @@ from Estimator.devices.functions import SCAN_OPERATIONS, TENSORS_MOVED
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
-from Estimator.plans.bytes_beside import BytesBeside
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import LayerGroups
 from Estimator.plans.layer_costs import GraphNetwork, LayerCosts, step_operators
 from Estimator.plans.rates import Machine, device_machine
 from Estimator.plans.stage_totals import StageTimes
+from Estimator.plans.traffic_besides_operators import TrafficBytes
 from Estimator.profiled.cost_model import ProfiledModel, check_model, operator_model, source_counts
 from Estimator.profiled.sources import SourceCounts
 from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Operator, Recompute
@@ -99,7 +99,7 @@ class Hardware(ABC):
     def machine(self, row: int, memory_bytes: float) -> Machine:
         """Configuration ``row`` with so much memory."""
 
-    def moving_j(self, row: int, moved: BytesBeside) -> float | None:
+    def moving_j(self, row: int, moved: TrafficBytes) -> float | None:
         """Joules of bytes that no operator moves on configuration ``row``; None where its energy is
         not known."""
         return None
@@ -370,7 +370,7 @@ class DesignedChips(Hardware):
             self.software,
         )
 
-    def moving_j(self, row: int, moved: BytesBeside) -> float:
+    def moving_j(self, row: int, moved: TrafficBytes) -> float:
         """Joules of bytes that no operator moves; what is sent is read before and written behind
         the links, as in operators."""
         technology = self.platform.at(self.accelerators.accelerator(row).variant).technology

@@ -26,18 +26,11 @@ if TYPE_CHECKING:
     from Estimator.network.cluster import Cluster
 
 AXES = ("tp", "tp2", "cp", "dp", "pp")  # that share out the devices; ep is a part of cp and dp
-_WORDS = {
-    "tp": "tp",
-    "row": "tp2",
-    "cp": "cp",
-    "dp": "dp",
-    "pp": "pp",
-    "ep": "ep",
-}  # as written: tp24 would be 24 of tp
+# axes as written: tp24 would be 24 of tp
+_WORDS = {"tp": "tp", "row": "tp2", "cp": "cp", "dp": "dp", "pp": "pp", "ep": "ep"}
 _TERM = re.compile(rf"({'|'.join(_WORDS)})([1-9][0-9]{{0,8}})")
-_WRITTEN = re.compile(
-    r"(?=.*[0-9])[a-z0-9./]{1,400}"
-)  # what is meant as one; ``parsed`` says what is wrong with it
+# what is meant as one; ``parsed`` says what is wrong with it
+_WRITTEN = re.compile(r"(?=.*[0-9])[a-z0-9./]{1,400}")
 MOST_TIERS = 10
 EXAMPLE = "tp4.dp2/dp8.pp4"
 _AXES = ", ".join(_WORDS)
@@ -88,11 +81,8 @@ class Assignment(TextInFiles):
                         f"number of devices; {_HOW}"
                     )
                 if _WORDS[match[1]] in found:
-                    also = (
-                        "; the second axis of a 2d layout is written row"
-                        if match[1] == "tp"
-                        else ""
-                    )
+                    also = "; the second axis of a 2d layout is written row"
+                    also = also if match[1] == "tp" else ""
                     raise InputError(
                         f"{here} names {match[1]} twice; name an axis once in a tier, as in "
                         f"{EXAMPLE}{also}"
@@ -104,30 +94,21 @@ class Assignment(TextInFiles):
                 f"{as_given(text)} assigns axes to {len(tiers)} tiers, and no network has more "
                 f"than {MOST_TIERS}; {_HOW}"
             )
-        return Assignment(
-            *(
-                tuple(tier[name] for tier in tiers)
-                for name in (each.name for each in fields(Assignment))
-            )
-        )
+        names = [each.name for each in fields(Assignment)]
+        return Assignment(*(tuple(tier[name] for tier in tiers) for name in names))
 
     def __str__(self) -> str:
-        tiers = [
-            ".".join(
-                f"{word}{parts[tier]}"
-                for word, name in _WORDS.items()
-                if (parts := getattr(self, name))[tier] > 1
-            )
-            or "1"
-            for tier in range(len(self.tp))
-        ]
+        axes = [(word, getattr(self, name)) for word, name in _WORDS.items()]
+        tiers = []
+        for tier in range(len(self.tp)):
+            terms = [f"{word}{parts[tier]}" for word, parts in axes if parts[tier] > 1]
+            tiers.append(".".join(terms) or "1")
         while len(tiers) > 1 and tiers[-1] == "1":
             tiers.pop()
         return "/".join(tiers)
 
     def over(self, tiers: int) -> Assignment:
-        """The same on a network of so many tiers, of which it uses the inner ones; it may have as
-        many itself at most."""
+        """The same on a network of so many tiers, at least its own, using the inner ones."""
         if tiers == len(self.tp):
             return self
         more = (1,) * (tiers - len(self.tp))
@@ -135,8 +116,7 @@ class Assignment(TextInFiles):
 
     @property
     def groups(self) -> Assignment:
-        """The same without replicas and stages: where the groups lie that communicate within a
-        layer."""
+        """The same without replicas and stages: the groups that communicate within a layer."""
         alone = (1,) * len(self.tp)
         return replace(self, dp=alone, pp=alone)
 
@@ -156,12 +136,9 @@ class Assignment(TextInFiles):
 
     @property
     def divided_copies(self) -> tuple[int, ...]:
-        """Devices that hold the same experts, or the same part of what a 2D layout divides twice,
-        by tier."""
-        return tuple(
-            copies // (ep * rows)
-            for copies, ep, rows in zip(self.copies, self.ep, self.tp2, strict=True)
-        )
+        """Devices that hold the same experts, or part of what 2D divides twice, by tier."""
+        each = zip(self.copies, self.ep, self.tp2, strict=True)
+        return tuple(copies // (ep * rows) for copies, ep, rows in each)
 
     @property
     def occupied(self) -> tuple[int, ...]:
@@ -172,8 +149,7 @@ class Assignment(TextInFiles):
 
 
 def tier_capacities(cluster: Cluster, devices: int | None = None) -> tuple[int, ...]:
-    """Devices, or blocks, that a block of each tier holds; the outermost as far as there are
-    ``devices``."""
+    """Devices, or blocks, that a block of each tier holds, given ``devices`` in all."""
     total = cluster.num_devices if devices is None else devices
     return tuple(
         max(outer // inner, 1) for inner, outer in pairwise((*cluster.block_sizes, max(total, 1)))
@@ -232,8 +208,7 @@ def check_assignment(assignment: Assignment, degrees: dict[str, int], cluster: C
 
 @lru_cache(maxsize=4096)
 def splits(degree: int, tiers: int) -> tuple[tuple[int, ...], ...]:
-    """All ways to write ``degree`` as a product of so many factors, in order; most of it innermost
-    comes first."""
+    """All products of so many factors that are ``degree``; most of it innermost comes first."""
     if tiers == 1:
         return ((degree,),)
     return tuple(

@@ -16,16 +16,14 @@ FloatArray = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Crossing:
-    """Bytes of activations and of their gradients that cross the boundary before a set of layers;
-    arrays of shape (sets,)."""
+    """Bytes of activations and gradients that cross before sets of layers, shape (sets,)."""
 
     activation_bytes: FloatArray
     gradient_bytes: FloatArray
 
 
 def crossing(tensors: Iterable[LayerTensor], members: NDArray[np.bool_]) -> Crossing:
-    """What crosses into each of the sets ``members`` (sets, layers), which hold all that needs
-    their layers."""
+    """What crosses into each of ``members`` (sets, layers), closed under what they feed."""
     activations, gradients = np.zeros((2, len(members)))
     for tensor in tensors:
         crosses = ~members[:, tensor.source] & members[:, list(tensor.destinations)].any(axis=1)
@@ -46,10 +44,8 @@ def boundary_crossing(
     place = range(layers) if order is None else np.argsort(order).tolist()
     steps = np.zeros((2, layers + 1))
     for tensor in tensors:
-        first, stop = (
-            place[tensor.source] + 1,
-            max((place[end] for end in tensor.destinations), default=0) + 1,
-        )
+        first = place[tensor.source] + 1
+        stop = max((place[end] for end in tensor.destinations), default=0) + 1
         if first < stop:
             for row, each in enumerate((tensor.bytes, tensor.gradient_bytes)):
                 steps[row, first] += each
@@ -105,17 +101,22 @@ def chunk_layers(plan: UniformPlan, graph: ModelGraph) -> tuple[tuple[int, ...],
         bounds = [0, *itertools.accumulate(plan.stage_layers)]
     chunks = tuple(order[first:stop] for first, stop in itertools.pairwise(bounds))
     if plan.layer_order is not None:
-        _check_order(chunks, graph.tensors)
+        check_order(chunks, graph.tensors, "chunk")
     return chunks
 
 
-def _check_order(chunks: Sequence[Sequence[int]], tensors: Iterable[LayerTensor]) -> None:
-    home = {layer: chunk for chunk, layers in enumerate(chunks) for layer in layers}
+def check_order(parts: Sequence[Sequence[int]], tensors: Iterable[LayerTensor], what: str) -> None:
+    """Refuse layers of a pipeline's ``parts``, stages or chunks, that need what a later part makes.
+
+    Raises:
+        InputError: the first such parts by number.
+    """
+    home = {layer: number for number, layers in enumerate(parts) for layer in layers}
     for tensor in tensors:
         for end in tensor.destinations:
             if home[end] < home[tensor.source]:
                 raise InputError(
-                    f"chunk {home[end] + 1} holds a layer that needs what chunk "
-                    f"{home[tensor.source] + 1} makes; "
-                    "give the layers in an order in which each uses only what is made before it"
+                    f"{what} {home[end] + 1} holds a layer that needs what {what} "
+                    f"{home[tensor.source] + 1} makes; give the layers in an order in which each "
+                    "uses only what is made before it"
                 )

@@ -27,15 +27,7 @@ from phaze_common.choices import (
     TensorLayout,
 )
 from phaze_common.settings import Kind
-from phaze_common.stated_fields import (
-    BOTH,
-    EVALUATE,
-    SEARCH,
-    Axis,
-    Decides,
-    Hardware,
-    Shorthand,
-)
+from phaze_common.stated_fields import BOTH, EVALUATE, SEARCH, Axis, Decides, Hardware, Shorthand
 
 Part = TypeVar("Part", bound="Layout | PlanHeader")
 
@@ -276,8 +268,7 @@ class Degrees(Layout):
 
     @property
     def divided_by(self) -> int:
-        """Of the devices with the same parameters those that divide some: experts, or what a 2D
-        layout divides twice."""
+        """Devices with the same parameters that divide experts, or what 2D divides twice."""
         return self.ep * self.tp2
 
     @property
@@ -287,8 +278,7 @@ class Degrees(Layout):
 
     @property
     def sharding(self) -> int:
-        """The ZeRO stage that has an effect: 0 where one device has all copies, as nothing is
-        divided by one."""
+        """The ZeRO stage that has an effect: 0 where one device has all copies."""
         return self.zero_stage if self.copies > 1 else 0
 
 
@@ -338,8 +328,7 @@ class PlanHeader:
         ),
     ] = Attention.FLASH
     optimizer: Annotated[
-        str,
-        Axis("optimizer", "adam", title="optimizer", values=Optimizer, usual=Optimizer.ADAM),
+        str, Axis("optimizer", "adam", title="optimizer", values=Optimizer, usual=Optimizer.ADAM)
     ] = "adam"
     # whether all forward passes run before the first backward pass
     gpipe: Annotated[
@@ -487,20 +476,23 @@ class UniformPlan(Degrees, PlanHeader):
 
     @property
     def micro_batches(self) -> int:
-        """Micro-batches per pipeline; the last one of the most loaded pipeline counts as a whole
-        one."""
+        """Micro-batches of the most loaded pipeline; the last one counts as a whole one."""
         return -(-self.global_batch_size // (self.micro_batch_size * self.dp))
 
     @property
+    def device_runs(self) -> float:
+        """Micro-batches that a stage's devices run in all; what fills up the last ones is left
+        out."""
+        return self.global_batch_size / self.micro_batch_size * self.inner_devices
+
+    @property
     def passes(self) -> PipelineSchedule:
-        """The schedule that orders its passes: one stage runs each micro-batch forward and
-        backward, whatever is asked."""
+        """The schedule that orders its passes: a single stage runs one micro-batch at a time."""
         return self.schedule if self.pp > 1 else PipelineSchedule.ONE_F_ONE_B
 
     @property
     def stage_stride(self) -> int:
-        """Devices between a device and its like in the next pipeline stage, by an order of
-        groups."""
+        """Devices from a device to its like in the next stage, by an order of groups."""
         inner = self.inner_devices
         return inner * self.dp if self.group_order is GroupOrder.DATA_INNER else inner
 

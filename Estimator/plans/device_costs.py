@@ -43,13 +43,12 @@ from GraphExtractor.graph import (
     Recompute,
 )
 
-_FORWARD, _AGAIN, _BACKWARD = "forward", "again", "backward"
+_FORWARD, _RECOMPUTE, _BACKWARD = "forward", "recompute", "backward"
 
 
 @dataclass(frozen=True)
 class _Streaming:
-    """A product, and the seconds of its pieces, beside which collectives run; these count among
-    those of ``column``."""
+    """A product in pieces beside which collectives run; these count in ``column``."""
 
     operator: Operator
     pieces: PieceTimes[float]
@@ -59,8 +58,7 @@ class _Streaming:
 
 @dataclass(frozen=True, eq=False)
 class PassWork:
-    """One pass through one layer: the first fields of ``PassCosts``, and what the groups decide the
-    rest of."""
+    """One pass through a layer: fields of ``PassCosts``, and what groups make of the others."""
 
     alone_s: FloatArray  # (5,)
     collectives: tuple[tuple[int, Collective, int], ...]  # field of PassCosts, and how often
@@ -73,12 +71,8 @@ class PassWork:
         for column, collective, times in self.collectives:
             total[column] += times * networks.seconds(collective)
         for each in self.streaming:
-            pieces = PieceTimes(
-                *(
-                    np.full(len(networks), seconds)
-                    for seconds in (each.pieces.first_s, each.pieces.other_s)
-                )
-            )
+            first_s, other_s = each.pieces.first_s, each.pieces.other_s
+            pieces = PieceTimes(np.full(len(networks), first_s), np.full(len(networks), other_s))
             total[each.column] += each.times * exposed_s(
                 each.operator, pieces, networks.seconds, panels
             )
@@ -195,7 +189,7 @@ class _GraphWork:
             mode=recompute,
             sizes=self._sizes[recompute, panels],
             forward=passes(_FORWARD),
-            recompute=passes(_AGAIN),
+            recompute=passes(_RECOMPUTE),
             backward=passes(_BACKWARD),
             accumulation_s=np.broadcast_to(accumulation_s, (len(networks), len(distinct))),
         )
@@ -210,27 +204,23 @@ class _GraphWork:
             return pass_totals(PassCosts(*_repeated(works).priced(networks, panels)))
 
         accumulation_s = sum(count * self._accumulation_s(each) for each, count in times)
-        return StageTimes(
-            passes(_FORWARD),
-            passes(_AGAIN),
-            passes(_BACKWARD),
-            np.full(len(networks), accumulation_s),
-        )
+        added_s = np.full(len(networks), accumulation_s)
+        return StageTimes(passes(_FORWARD), passes(_RECOMPUTE), passes(_BACKWARD), added_s)
 
     def _accumulation_s(self, moded: ModedLayer) -> float:
         return self._model.accumulation_time(_accumulated(self.graph.layers[moded.index])).memory_s
 
     def _pass(self, name: str, moded: ModedLayer, panels: int) -> PassWork:
-        key = name, moded if name == _AGAIN else ModedLayer(moded.index, Recompute.NONE), panels
+        key = name, moded if name == _RECOMPUTE else ModedLayer(moded.index, Recompute.NONE), panels
         if key not in self._passes:
             layer = self.graph.layers[moded.index]
             operators = {
                 _FORWARD: lambda: layer.forward.operators,
-                _AGAIN: lambda: run_again(layer, moded.mode),
+                _RECOMPUTE: lambda: run_again(layer, moded.mode),
                 _BACKWARD: lambda: layer.backward.operators,
             }[name]()
             model = self._model_of_ends if moded.index in self._ends else self._model
-            beyond_s = model.run_again_s if name == _AGAIN and operators else 0.0
+            beyond_s = model.run_again_s if name == _RECOMPUTE and operators else 0.0
             self._passes[key] = pass_work(operators, model, panels, beyond_s)
         return self._passes[key]
 
@@ -238,13 +228,10 @@ class _GraphWork:
 def pass_work(
     operators: Iterable[Operator], model: DeviceModel, panels: int, beyond_s: float = 0.0
 ) -> PassWork:
-    """Sums over ``operators`` of one layer, which takes ``beyond_s`` besides; products that stream
-    have collectives to hide."""
-    alone_s, collectives, streaming = (
-        np.array([0.0, 0.0, beyond_s, 0.0, 0.0]),
-        Counter[tuple[int, Collective]](),
-        [],
-    )
+    """Sums over a layer's ``operators``, ``beyond_s`` besides; what streams stays apart."""
+    alone_s = np.array([0.0, 0.0, beyond_s, 0.0, 0.0])
+    collectives = Counter[tuple[int, Collective]]()
+    streaming = []
     for operator in operators:
         time = model.operator_time(operator, panels)
         alone_s[:4] += time.arithmetic_s, time.memory_s, time.launch_s, time.host_s
@@ -254,18 +241,14 @@ def pass_work(
             collectives[_column_of(operator.collective), operator.collective] += 1
         # in the column of the first: panels are all of tensor parallelism, a ring is of the other
         if operator.streamed:
-            streaming.append(
-                _Streaming(
-                    operator, model.piece_times(operator, panels), _column_of(operator.streamed[0])
-                )
-            )
+            pieces = model.piece_times(operator, panels)
+            streaming.append(_Streaming(operator, pieces, _column_of(operator.streamed[0])))
     return PassWork(
         alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming)
     )
 
 
 def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
-    """Passes together, each so many times."""
     alone_s, collectives, streaming = np.zeros(5), Counter[tuple[int, Collective]](), []
     for work, times in works:
         alone_s += times * work.alone_s
@@ -278,13 +261,11 @@ def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
 
 
 def _accumulated(layer: LayerGraph) -> int:
-    """Parameters whose gradients are added to those of earlier micro-batches: sparse ones are lists
-    of rows, put together."""
+    """Parameters whose gradients are added up: sparse ones are lists of rows instead."""
     return layer.parameter_count - layer.sparse_parameter_count
 
 
 def _column_of(collective: Collective) -> int:
-    """The field of ``PassCosts`` that a collective belongs to."""
     if collective.group in (CollectiveGroup.TENSOR, CollectiveGroup.TENSOR2):
         return 5 if collective.kind is CollectiveKind.ALL_REDUCE else 6
     return 7 if collective.group is CollectiveGroup.CONTEXT else 8

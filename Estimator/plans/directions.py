@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from Estimator.plans.iteration import busiest_stage, passes_of
-from Estimator.plans.pricing import PricedPlan, stage_parts
+from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.results import Breakdown
 
 
@@ -39,9 +38,8 @@ def directed_parts(priced: PricedPlan, breakdown: Breakdown) -> tuple[DirectedPa
     for name in (field.name for field in fields(Breakdown) if not field.name.startswith("hidden_")):
         whole_s = getattr(breakdown, name)
         outside_s = min(neither_s.get(name, 0.0), whole_s)
-        forward = min(
-            forward_s.get(name, 0.0), whole_s - outside_s
-        )  # but for rounding they never are more
+        # but for rounding they never are more
+        forward = min(forward_s.get(name, 0.0), whole_s - outside_s)
         parts.append(
             DirectedPart(name.removesuffix("_s"), forward, whole_s - outside_s - forward, outside_s)
         )
@@ -50,10 +48,11 @@ def directed_parts(priced: PricedPlan, breakdown: Breakdown) -> tuple[DirectedPa
 
 def _forward_s(priced: PricedPlan, breakdown: Breakdown) -> dict[str, float]:
     """Seconds of the forward passes of the busiest stage, by field of ``breakdown``."""
-    stage, many = busiest_stage(priced), priced.plan.micro_batches
-    forward, again, backward = passes_of(priced, stage)
-    more = stage_parts(priced, stage)
-    sent_s = sum(each.tensor_s + each.sequence_s for each in (forward, again, backward))
+    stage, many = priced.busiest_stage, priced.micro_batches
+    passes = priced.passes_of(stage)
+    forward = passes[0]
+    more = priced.stage_price(stage)
+    sent_s = sum(each.tensor_s + each.sequence_s for each in passes)
     shown = 1 - more.hidden_tensor_s / sent_s if more.hidden_tensor_s else 1.0
     messages_s = priced.transfers_s.sum(axis=1)
     transfers = float(messages_s[0] / messages_s.sum()) if messages_s.sum() else 0.0
@@ -72,11 +71,10 @@ def _forward_s(priced: PricedPlan, breakdown: Breakdown) -> dict[str, float]:
 
 
 def _neither_s(priced: PricedPlan, breakdown: Breakdown) -> dict[str, float]:
-    """Seconds of ``breakdown`` that are in no pass."""
-    after_s = float(priced.after_s[busiest_stage(priced)])
+    after_s = float(priced.after_s[priced.busiest_stage])
     return {
         "data_communication_s": after_s,
-        "launch_s": priced.rates.between_s,
+        "launch_s": priced.between_s,
         "host_communication_s": priced.step_waiting_s,
         "bubble_s": breakdown.bubble_s,
         "optimizer_s": breakdown.optimizer_s,

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 
-from Estimator.plans.layer_costs import LayerSizes
+from Estimator.plans.layer_costs import IntArray, LayerSizes
 from phaze_common.errors import DefectError
 
 TERA = 1e12
@@ -25,8 +26,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class FlopRates:
-    """FLOP/s per device and as parts of its peak, by the names that
-    ``Estimator.plans.results.Iteration`` has for them."""
+    """FLOP/s per device and as parts of its peak, named as in ``Iteration``."""
 
     model_tflops_per_device: float
     all_scores_tflops_per_device: float
@@ -38,19 +38,14 @@ class FlopRates:
 
 @dataclass(frozen=True)
 class TrainedFlops:
-    """FLOPs of an iteration: the model's, the same counting all scores, and those that are
-    computed."""
+    """FLOPs of an iteration: the model's, these with all scores, and those computed."""
 
     model: float = 0.0
     all_scores: float = 0.0
     computed: float = 0.0
 
     def __add__(self, other: TrainedFlops) -> TrainedFlops:
-        return TrainedFlops(
-            self.model + other.model,
-            self.all_scores + other.all_scores,
-            self.computed + other.computed,
-        )
+        return TrainedFlops(*map(add, vars(self).values(), vars(other).values()))
 
     def rates(self, device_s: float, peak_flops: float) -> FlopRates:
         """FLOP/s per device, of whose seconds there were ``device_s`` in all, and as parts of the
@@ -69,19 +64,14 @@ class TrainedFlops:
         )
 
 
-def trained_flops(sizes: LayerSizes, layers: Sequence[int], runs: float) -> TrainedFlops:
-    """Of ``layers``, places among the distinct ones, on all devices together, which run a
-    micro-batch ``runs`` times."""
-    forward, masked, computed, again = (
-        float(values[list(layers)].sum()) * runs
-        for values in (
-            sizes.forward_flops,
-            sizes.masked_flops,
-            sizes.computed_flops,
-            sizes.recomputed_flops,
-        )
-    )
-    return TrainedFlops(3.0 * (forward - masked), 3.0 * forward, 3.0 * computed + again)
+def trained_flops(sizes: LayerSizes, layers: Sequence[int] | IntArray, runs: float) -> TrainedFlops:
+    """Of ``layers``, places among the distinct ones, on devices that run a micro-batch ``runs``
+    times in all."""
+    distinct = list(layers)
+    forward = float(sizes.forward_flops[distinct].sum()) * runs
+    masked = float(sizes.masked_flops[distinct].sum()) * runs
+    computed = float((3.0 * sizes.computed_flops + sizes.recomputed_flops)[distinct].sum()) * runs
+    return TrainedFlops(3.0 * (forward - masked), 3.0 * forward, computed)
 
 
 def utilization(flops: float, peak: float) -> float:

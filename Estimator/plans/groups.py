@@ -54,8 +54,7 @@ class GroupLevel:
 
 @dataclass(frozen=True)
 class Rectangle:
-    """Devices that lie evenly: ``parts[t]`` devices, or blocks that hold some of them, in every
-    block of tier t."""
+    """Devices that lie evenly: ``parts[t]`` devices, or blocks with some, in a block of tier t."""
 
     parts: tuple[int, ...]
 
@@ -73,8 +72,7 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class DeviceGroups:
-    """Groups alike of a plan: their levels, innermost first, and the first devices of all
-    groups."""
+    """Groups alike of a plan: their levels, innermost first, and the first device of each."""
 
     levels: tuple[GroupLevel | Rectangle, ...]
     starts: tuple[int, ...]
@@ -150,8 +148,7 @@ def replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> DeviceGroup
 
 
 def divided_replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> DeviceGroups:
-    """The devices with the same experts, or the same part of what is divided twice, told apart by
-    what they cost."""
+    """Devices with the same experts, or the same part of what is divided twice."""
     if isinstance(plan.group_order, Assignment):
         return _rectangle(plan.group_order.over(len(cluster.tiers)).divided_copies)
     inside, outside = divided_levels(plan)
@@ -159,8 +156,7 @@ def divided_replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> Dev
 
 
 class GroupNetwork:
-    """Prices collectives of like groups on a cluster, level by level; all groups wait for the
-    slowest."""
+    """Prices collectives of like groups level by level; all groups wait for the slowest."""
 
     def __init__(self, groups: DeviceGroups, cluster: Cluster) -> None:
         self.groups, self.cluster = groups, cluster
@@ -208,10 +204,8 @@ class GroupNetworks:
 
     def __init__(self, networks: Sequence[GroupNetwork]) -> None:
         place = {network: place for place, network in enumerate(dict.fromkeys(networks))}
-        self._distinct, self._place = (
-            tuple(place),
-            np.array([place[network] for network in networks]),
-        )
+        self._distinct = tuple(place)
+        self._place = np.array([place[network] for network in networks])
 
     def seconds(self, kind: CollectiveKind, payload_bytes: float) -> FloatArray:
         """Seconds of a collective over ``payload_bytes``, shape (N,)."""
@@ -258,8 +252,7 @@ def _used(*levels: GroupLevel) -> tuple[GroupLevel, ...]:
 
 
 def _stages(plan: UniformPlan) -> tuple[GroupLevel, ...]:
-    """What lies between groups of like devices besides: pipeline stages, and the ranks of a
-    tensor-parallel group."""
+    """What lies between groups besides: pipeline stages, and tensor-parallel ranks."""
     return GroupLevel(plan.pp, plan.stage_stride), GroupLevel(plan.tp, 1)
 
 
@@ -268,8 +261,7 @@ def _rectangle(parts: tuple[int, ...]) -> DeviceGroups:
 
 
 def as_at_the_start(first: int, devices: int, cluster: Cluster) -> bool:
-    """Whether so many devices from ``first`` on lie on the blocks of every tier as the cluster's
-    first ones do."""
+    """Whether devices from ``first`` on lie in blocks as the cluster's first ones do."""
     return all(
         first % block == 0 or first % block + devices <= block for block in cluster.block_sizes[1:]
     )

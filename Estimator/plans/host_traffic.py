@@ -55,10 +55,16 @@ class PassTraffic(NamedTuple):
     from_device: float
 
 
+class HostSeconds(NamedTuple):
+    """What traffic adds to a pass, and what of it by itself computation hides."""
+
+    exposed_s: float
+    hidden_s: float
+
+
 @inner
 def together_s(busy_s: float, to_s: float, from_s: float, slowdown: FloatArray) -> float:
-    """Seconds until all three have ended that start together and take so long alone
-    (``contention.joint_s`` of one row)."""
+    """Seconds until all three end that start together (``contention.joint_s`` of one row)."""
     total_s = 0.0
     for _ in range(3):
         slower = np.ones(3)
@@ -86,26 +92,16 @@ def together_s(busy_s: float, to_s: float, from_s: float, slowdown: FloatArray) 
 
 
 @inner
-def host_exposed_s(host: HostRates, traffic: PassTraffic, busy_s: float, layers: float) -> float:
-    """What ``traffic`` adds to ``busy_s`` of a pass through ``layers`` layers."""
+def host_seconds(
+    host: HostRates, traffic: PassTraffic, busy_s: float, layers: float
+) -> HostSeconds:
+    """What ``traffic`` takes beside ``busy_s`` of a pass through ``layers`` layers."""
     if traffic.to_device <= 0.0 and traffic.from_device <= 0.0:
-        return 0.0
+        return HostSeconds(0.0, 0.0)
     one, rest = 1.0 / layers, (layers - 1.0) / layers
-    to_s, from_s = (
-        traffic.to_device * host.seconds_per_byte,
-        traffic.from_device * host.seconds_per_byte,
-    )
+    to_s = traffic.to_device * host.seconds_per_byte
+    from_s = traffic.from_device * host.seconds_per_byte
     alone_s = together_s(0.0, to_s, from_s, host.slowdown)
-    beside_s = together_s(busy_s * rest, to_s * rest, from_s * rest, host.slowdown) - busy_s * rest
-    return alone_s * one + min(max(beside_s, 0.0), alone_s * rest)
-
-
-@inner
-def host_alone_s(host: HostRates, traffic: PassTraffic) -> float:
-    """What ``traffic`` takes by itself."""
-    return together_s(
-        0.0,
-        traffic.to_device * host.seconds_per_byte,
-        traffic.from_device * host.seconds_per_byte,
-        host.slowdown,
-    )
+    added_s = together_s(busy_s * rest, to_s * rest, from_s * rest, host.slowdown) - busy_s * rest
+    exposed_s = alone_s * one + min(max(added_s, 0.0), alone_s * rest)
+    return HostSeconds(exposed_s, alone_s - exposed_s)

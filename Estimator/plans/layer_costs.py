@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cached_property
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
+from Estimator.pass_parts import PassParts
 from Estimator.plans.cuts import Crossing, boundary_crossing
 from Estimator.plans.groups import GroupNetwork, LayerGroups
 from GraphExtractor.graph import (
@@ -29,9 +30,11 @@ from GraphExtractor.graph import (
     Yields,
 )
 from GraphExtractor.score_mask import masked_flops, skipped_flops
+from phaze_common.choices import TensorLayout
 from phaze_common.errors import PhazeError
 
 FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
 Members = NDArray[np.bool_]
 LOSS_GRADIENT = "nll_loss_backward"  # function that makes the gradient of log-probabilities
 
@@ -63,9 +66,8 @@ class PassCosts:
     @staticmethod
     def of_total(seconds: FloatArray) -> PassCosts:
         """Passes of which only the whole is known."""
-        nothing = np.broadcast_to(
-            0.0, seconds.shape
-        )  # which needs no memory, of thousands of chips and hundreds of graphs
+        # which needs no memory, of thousands of chips and hundreds of graphs
+        nothing = np.broadcast_to(0.0, seconds.shape)
         return PassCosts(seconds, *(nothing for _ in range(8)))
 
     @property
@@ -105,15 +107,13 @@ class LayerSizes:
     forward_flops: FloatArray  # of the model: a device's part of those that all devices add up to
     masked_flops: FloatArray  # those of the forward ones whose scores masks leave out
     repeated_flops: FloatArray  # of the model, computed again
-    computed_flops: (
-        FloatArray  # that a forward pass computes, padding and what other devices compute alike too
-    )
+    # that a forward pass computes, padding and what other devices compute alike too
+    computed_flops: FloatArray
     recomputed_flops: FloatArray  # that are computed again
     # (tables, 3): rows, rows that a micro-batch reads, width of every kind of sparse table
     table_sizes: FloatArray
-    tables: (
-        FloatArray  # (distinct layers, tables): how many of each a layer has, among its parameters
-    )
+    # (distinct layers, tables): how many of each a layer has, among its parameters
+    tables: FloatArray
     # of activations and temporaries, what the allocator holds beyond them; their bytes here are
     # with it
     spare: float = 0.0
@@ -125,8 +125,7 @@ class LayerSizes:
 
     @property
     def allocated(self) -> LayerSizes:
-        """The same with the bytes that tensors have, without what the allocator holds beyond
-        them."""
+        """The same with the bytes of tensors, without what the allocator holds besides."""
         if self.spare == 0.0:
             return self
         names = ("saved_bytes", "shared_bytes", "workspace_bytes")
@@ -136,8 +135,7 @@ class LayerSizes:
 
     @cached_property
     def summed(self) -> FloatArray:
-        """Parameters, those of experts and those of wide weights of every layer in execution order,
-        shape (layers, 3)."""
+        """Parameters, those of experts and wide ones of every layer in order, (layers, 3)."""
         return np.stack([self.parameters, self.expert_parameters, self.wide_parameters], axis=1)[
             self.distinct
         ]
@@ -151,8 +149,8 @@ class LayerSizes:
         """
         alone: FloatArray = members @ self.saved_bytes[self.distinct]
         times_saved = members.astype(np.float32) @ self.shared_by.astype(np.float32)
-        again: FloatArray = np.maximum(times_saved - 1.0, 0.0) @ self.shared_bytes
-        return alone - again
+        repeated: FloatArray = np.maximum(times_saved - 1.0, 0.0) @ self.shared_bytes
+        return alone - repeated
 
     @property
     def all_saved_bytes(self) -> int:
@@ -166,14 +164,9 @@ class LayerSizes:
 
     @cached_property
     def of_layers(self) -> FloatArray:
-        """Parameters, those that are no experts', those of experts, and saved bytes of every layer,
-        shape (layers, 4)."""
-        columns = [
-            self.parameters,
-            self.parameters - self.expert_parameters,
-            self.expert_parameters,
-            self.saved_bytes,
-        ]
+        """All, dense and expert parameters and saved bytes of each layer, (layers, 4)."""
+        dense, experts = self.parameters - self.expert_parameters, self.expert_parameters
+        columns = [self.parameters, dense, experts, self.saved_bytes]
         return np.stack(columns, axis=1)[self.distinct]
 
     @cached_property
@@ -188,16 +181,10 @@ class LayerSizes:
 
         ``whole_bytes`` (K, 3, 2) are per parameter (``Estimator.plans.rates.whole_bytes``).
         """
-        kinds = np.stack(
-            [
-                self.parameters - self.expert_parameters,
-                self.expert_parameters,
-                self.wide_parameters,
-            ],
-            axis=1,
-        )
-        own, beside = (kinds[self.distinct] @ whole_bytes[:, :, which].T for which in (0, 1))
-        return self.workspace_bytes[self.distinct][:, None] + own, beside
+        dense = self.parameters - self.expert_parameters
+        kinds = np.stack([dense, self.expert_parameters, self.wide_parameters], axis=1)
+        own, prefetched = (kinds[self.distinct] @ whole_bytes[:, :, which].T for which in (0, 1))
+        return self.workspace_bytes[self.distinct][:, None] + own, prefetched
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,8 +208,7 @@ class LayerCosts:
 
     @cached_property
     def crossing(self) -> Crossing:
-        """What crosses the boundary before each layer, in execution order; arrays of shape
-        (layers,)."""
+        """What crosses the boundary before each layer in execution order, shape (layers,)."""
         return boundary_crossing(self.graph.tensors, len(self.graph.sequence))
 
     @property
@@ -242,6 +228,28 @@ class LayerCosts:
             self.accumulation_s[rows],
             None if self.joules is None else self.joules[rows],
         )
+
+
+def summed_parts(
+    costs: PassCosts, configuration: int, layers: Sequence[int] | IntArray, straggler_excess: float
+) -> PassParts:
+    """Sums over distinct ``layers``, by cause, counted as often as they stand there.
+
+    Arithmetic takes ``straggler_excess`` of its time longer (``PlanRates.straggler_excess``).
+    """
+    chosen = np.array(layers, dtype=np.int64)
+    names = [field.name for field in fields(PassParts)]
+    sums = [float(getattr(costs, name)[configuration][chosen].sum()) for name in names]
+    parts = PassParts(*sums)
+    return replace(parts, arithmetic_s=parts.arithmetic_s * (1.0 + straggler_excess))
+
+
+def as_laid_out(parts: PassParts, layout: TensorLayout) -> PassParts:
+    """``parts`` by what gathers and scatters belong to: in a 2D layout they are no sequence
+    parallelism, but tensor parallelism along its two axes."""
+    if layout is not TensorLayout.TWO_D:
+        return parts
+    return replace(parts, tensor_s=parts.tensor_s + parts.sequence_s, sequence_s=0.0)
 
 
 @dataclass(frozen=True)
@@ -283,15 +291,13 @@ def ends_of(graph: ModelGraph) -> frozenset[int]:
 
 
 def _wide_parameters(layer: LayerGraph, *, is_end: bool) -> int:
-    """Parameters whose weights stay as they are where others are held in fp8: all but matrices of
-    blocks."""
+    """Parameters whose weights never are in fp8: all but matrices of blocks."""
     held = 0 if is_end else layer.matmul_parameter_count + layer.expert_parameter_count
     return layer.parameter_count - held
 
 
 def layer_names(graph: ModelGraph) -> tuple[str, ...]:
-    """Name of every layer in execution order; those of one name, alike or not, are numbered from
-    0."""
+    """Name of every layer in execution order, numbered from 0 where several have it."""
     names = [graph.layers[index].name for index in graph.sequence]
     often, numbers = Counter(names), defaultdict[str, Iterator[int]](itertools.count)
     return tuple(f"{name}.{next(numbers[name])}" if often[name] > 1 else name for name in names)
@@ -300,64 +306,53 @@ def layer_names(graph: ModelGraph) -> tuple[str, ...]:
 def layer_sizes(
     graph: ModelGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED
 ) -> LayerSizes:
-    """Parameters, bytes and FLOPs of the layers of ``graph``, whose products of a 2D layout run in
-    ``panels`` pieces."""
-    more, ends = 1.0 + keeping.spare, ends_of(graph)
-    of_ends = replace(keeping, in_fp8=False)
+    """Parameters, bytes and FLOPs of layers whose 2D products run in ``panels`` pieces."""
     distinct, sequence = moded_layers(graph, recompute)
-    layers = [(graph.layers[each.index], each.mode) for each in distinct]
-    kept_as = [
-        (layer, of_ends if each.index in ends else keeping)
-        for layer, each in zip(layers, distinct, strict=True)
-    ]
-    kinds = sorted({astuple(table) for layer, _ in layers for table in layer.sparse_tables})
+    more, ends, tokens = 1.0 + keeping.spare, ends_of(graph), graph.key.sequence_length
+    of_ends = replace(keeping, in_fp8=False)
+    layers = [graph.layers[each.index] for each in distinct]
+    kept_as = [of_ends if each.index in ends else keeping for each in distinct]
+    kinds = sorted({astuple(table) for layer in layers for table in layer.sparse_tables})
 
-    def column(values: Sequence[float] | Sequence[Sequence[float]]) -> FloatArray:
+    def column(value: Callable[[LayerGraph, Recompute, Keeping], float]) -> FloatArray:
+        modes = [each.mode for each in distinct]
+        values = [value(*each) for each in zip(layers, modes, kept_as, strict=True)]
         return np.array(values, dtype=np.float64)
 
+    shared_by = [
+        [place in tensor.kept_by(distinct[each].mode) for tensor in graph.shared]
+        for place, each in enumerate(sequence)
+    ]
+    tables = [[each.sparse_tables.count(SparseTable(*kind)) for kind in kinds] for each in layers]
+    wide = [
+        _wide_parameters(layer, is_end=each.index in ends)
+        for layer, each in zip(layers, distinct, strict=True)
+    ]
     return LayerSizes(
         names=layer_names(graph),
         sequence=sequence,
-        parameters=column([layer.parameter_count for layer, _ in layers]),
+        parameters=column(lambda layer, mode, kept: layer.parameter_count),
         expert_parameters=column(
-            [layer.expert_parameter_count + layer.twice_divided_count for layer, _ in layers]
+            lambda layer, mode, kept: layer.expert_parameter_count + layer.twice_divided_count
         ),
-        wide_parameters=column(
-            [
-                _wide_parameters(graph.layers[each.index], is_end=each.index in ends)
-                for each in distinct
-            ]
-        ),
-        tied_parameters=column([layer.tied_count for layer, _ in layers]),
-        saved_bytes=more
-        * column([layer.saved.under(mode, kept) for (layer, mode), kept in kept_as]),
-        shared_bytes=more * column([tensor.bytes for tensor in graph.shared]),
-        shared_by=np.array(
-            [
-                [place in tensor.kept_by(distinct[each].mode) for tensor in graph.shared]
-                for place, each in enumerate(sequence)
-            ],
-            dtype=np.bool_,
-        ).reshape(len(sequence), len(graph.shared)),
+        wide_parameters=np.array(wide, dtype=np.float64),
+        tied_parameters=column(lambda layer, mode, kept: layer.tied_count),
+        saved_bytes=more * column(lambda layer, mode, kept: layer.saved.under(mode, kept)),
+        shared_bytes=more * np.array([tensor.bytes for tensor in graph.shared], dtype=np.float64),
+        shared_by=np.array(shared_by, np.bool_).reshape(len(sequence), len(graph.shared)),
         workspace_bytes=more
-        * column([workspace_bytes(layer, mode, panels, kept) for (layer, mode), kept in kept_as]),
-        forward_flops=column([model_flops(layer.forward.operators) for layer, _ in layers]),
+        * column(lambda layer, mode, kept: workspace_bytes(layer, mode, panels, kept)),
+        forward_flops=column(lambda layer, mode, kept: model_flops(layer.forward.operators)),
         masked_flops=column(
-            [
-                _masked_of_model(layer.forward.operators, graph.key.sequence_length)
-                for layer, _ in layers
-            ]
+            lambda layer, mode, kept: _masked_of_model(layer.forward.operators, tokens)
         ),
-        repeated_flops=column([_of_model(_recomputed(layer, mode)) for layer, mode in layers]),
-        computed_flops=column([_computed(layer.forward.operators) for layer, _ in layers]),
-        recomputed_flops=column([_computed(_recomputed(layer, mode)) for layer, mode in layers]),
-        table_sizes=column([(rows, read, width) for rows, width, read in kinds]).reshape(-1, 3),
-        tables=column(
-            [
-                [layer.sparse_tables.count(SparseTable(*kind)) for kind in kinds]
-                for layer, _ in layers
-            ]
-        ),
+        repeated_flops=column(lambda layer, mode, kept: _of_model(_recomputed(layer, mode))),
+        computed_flops=column(lambda layer, mode, kept: _computed(layer.forward.operators)),
+        recomputed_flops=column(lambda layer, mode, kept: _computed(_recomputed(layer, mode))),
+        table_sizes=np.array(
+            [(rows, read, width) for rows, width, read in kinds], np.float64
+        ).reshape(-1, 3),
+        tables=np.array(tables, np.float64),
         spare=keeping.spare,
     )
 
@@ -384,31 +379,26 @@ def model_flops(operators: Iterable[Operator]) -> float:
 def workspace_bytes(
     layer: LayerGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED
 ) -> int:
-    """Temporaries of the layer, buffers of what streams, and the activations that it restores
-    before its backward pass."""
+    """Temporaries, buffers of what streams, and activations restored before backward."""
     temporaries = layer.single_workspace_bytes if keeping.one_by_one else layer.workspace_bytes
     temporaries -= min(temporaries, loss_gradient_bytes(layer)) if keeping.loss_in_place else 0
     return temporaries + layer.buffer_bytes(panels) + layer.saved.restored(recompute, keeping)
 
 
 def loss_gradient_bytes(layer: LayerGraph) -> int:
-    """Bytes of the gradient of log-probabilities, in fp32, that a loss makes which does not work in
-    place."""
-    made = (
-        each.writes
+    """Bytes of the fp32 gradient of log-probabilities of a loss that is not in place."""
+    return sum(
+        tensor.bytes
         for each in layer.backward.operators
         if LOSS_GRADIENT in {work.function for work in each.vector}
+        for tensor in each.writes
     )
-    return sum(tensor.bytes for written in made for tensor in written)
 
 
 def _recomputed(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
-    """Operators that make again what was made: those of ``recompute``, and of checkpoints in the
-    model's own code."""
-    return (
-        *run_again(layer, recompute),
-        *(each for each in layer.backward.operators if each.yields is Yields.OUTPUT),
-    )
+    """Operators that make outputs again, those of the model's own checkpoints too."""
+    made = [each for each in layer.backward.operators if each.yields is Yields.OUTPUT]
+    return (*run_again(layer, recompute), *made)
 
 
 def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
@@ -423,16 +413,12 @@ def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
 
 
 def step_operators(graph: ModelGraph, recompute: Recompute) -> Iterator[tuple[Operator, int]]:
-    """Operators of a training step of one micro-batch, each with the number of layers that run
-    it."""
+    """Operators of a micro-batch's training step, each with how many layers run it."""
     distinct, sequence = moded_layers(graph, recompute)
     for place, count in Counter(sequence).items():
         layer = graph.layers[distinct[place].index]
-        operators = (
-            *layer.forward.operators,
-            *run_again(layer, distinct[place].mode),
-            *layer.backward.operators,
-        )
+        recomputed = run_again(layer, distinct[place].mode)
+        operators = (*layer.forward.operators, *recomputed, *layer.backward.operators)
         yield from ((operator, count) for operator in operators)
 
 

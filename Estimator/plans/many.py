@@ -14,15 +14,14 @@ from numpy.typing import NDArray
 from Estimator.network.links import routes
 from Estimator.plans.compiled import inlined, inner, outer
 from Estimator.plans.cuts import Crossing, balanced_cuts
-from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes
-from Estimator.plans.many_rates import ManyRates, many_rates, many_tied_s, rates_at
+from Estimator.plans.many_rates import ManyRates, many_rates, rates_at
 from Estimator.plans.pipeline import interleaved, one_f_one_b
 from Estimator.plans.pipeline.kernels import Chunks
 from Estimator.plans.pipeline.schedule import PipelineSchedule
 from Estimator.plans.pipeline.simulation import held_bytes
-from Estimator.plans.rates import Machine, Messages, whole_bytes
-from Estimator.plans.stage_price import STAGE_ROWS, price_stage
+from Estimator.plans.rates import Machine, Messages, many_tied_s, whole_bytes
+from Estimator.plans.stage_price import stage_price
 from Estimator.plans.stage_totals import StageSizes, StageTimes, chunk_sizes, time_columns, times_of
 from Estimator.plans.uniform_plans import UniformPlans
 
@@ -30,6 +29,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+AFTER, STEP, DEVICE, HOST = range(4)  # seconds and bytes of a stage, once per iteration
 # groups of pp micro-batches from which on an interleaved plan's stages hold no more than with fewer
 HELD_GROUPS = 3
 
@@ -51,8 +51,7 @@ class ManyPrices:
 
 
 class Links(NamedTuple):
-    """Messages between chunks: seconds over each tier, forward and back, shape (tiers, 2, chunks -
-    1); tiers of each layout."""
+    """Seconds of messages by tier and direction, (tiers, 2, chunks - 1); tiers by layout."""
 
     seconds: FloatArray
     tiers: NDArray[np.int8]  # (layouts, chunks - 1)
@@ -148,20 +147,10 @@ class PreparedPlans:
         _, first, place = np.unique(plans.places, return_index=True, return_inverse=True)
         place = place.reshape(-1)
         distinct = plans.some(first)
-        between, around = (
-            distinct.boundary_tiers(self._machine.cluster),
-            distinct.end_tiers(self._machine.cluster),
-        )
-        order = np.lexsort(
-            (
-                plans.zero_stage,
-                plans.overlap_gradients,
-                place,
-                plans.micro_batches,
-                plans.interleave,
-                plans.pp,
-            )
-        )
+        between = distinct.boundary_tiers(self._machine.cluster)
+        around = distinct.end_tiers(self._machine.cluster)
+        alike = plans.zero_stage, plans.overlap_gradients, place
+        order = np.lexsort((*alike, plans.micro_batches, plans.interleave, plans.pp))
         starts = np.flatnonzero(
             np.diff(plans.pp[order], prepend=-1) | np.diff(plans.interleave[order], prepend=-1)
         )
@@ -181,21 +170,17 @@ class PreparedPlans:
         layouts, layout = np.unique(place[rows], return_inverse=True)
         crossed = np.concatenate([between[layouts, : pp - 1], around[layouts, None]], axis=1)
         on_device = chunk_sizes(self.sizes, slice(None), firsts, self._whole_bytes)
-        sizes, whole = (
-            on_device.offloading(self.plans.shape.offload.activations),
-            self._machine.software.whole_warm_up,
-        )
+        sizes = on_device.offloading(self.plans.shape.offload.activations)
+        whole = self._machine.software.whole_warm_up
+        decisive = [sizes.counts, sizes.workspace_bytes]
+        if self.plans.shape.offload:
+            decisive += [sizes.largest, sizes.offloaded_bytes]
         return _Group(
             rows=rows,
             pp=pp,
             firsts=firsts,
             sizes=sizes,
-            like=_first_alike(
-                np.column_stack(
-                    [sizes.counts, sizes.workspace_bytes, *_moved(sizes, self.plans.shape)]
-                ),
-                pp,
-            ),
+            like=_first_alike(np.column_stack(decisive), pp),
             held_bytes=_held(sizes.saved_bytes, pp, rounds, whole_warm_up=whole),
             moved_bytes=_held(sizes.offloaded_bytes, pp, rounds, whole_warm_up=whole),
             links=Links(
@@ -220,27 +205,16 @@ def evaluate_many(
 
 
 def _held(saved_bytes: FloatArray, pp: int, rounds: int, *, whole_warm_up: bool) -> FloatArray:
-    """Activations of each stage with one, two, ... micro-batches (1F1B) or groups of pp of them,
-    shape (counts, pp)."""
+    """Activations of each stage by micro-batches, or groups of pp of them, (counts, pp)."""
     if rounds == 1:
         return np.minimum(np.arange(1, pp + 1)[:, None], np.arange(pp, 0, -1)) * saved_bytes
     kind, counts = PipelineSchedule.INTERLEAVED, range(1, HELD_GROUPS + 1)
-    return np.stack(
-        [
-            held_bytes(saved_bytes, pp, kind, groups * pp, whole_warm_up=whole_warm_up)
-            for groups in counts
-        ]
-    )
-
-
-def _moved(sizes: StageSizes, shape: UniformPlan) -> tuple[FloatArray, ...]:
-    """Columns besides that decide what plans of ``shape`` move to host memory and back."""
-    return (sizes.largest, sizes.offloaded_bytes) if shape.offload else ()
+    each = (held_bytes(saved_bytes, pp, kind, n * pp, whole_warm_up=whole_warm_up) for n in counts)
+    return np.stack(list(each))
 
 
 def _first_alike(columns: FloatArray, pp: int) -> IntArray:
-    """For every stage the first one whose chunks have the same ``columns`` (chunks, columns), shape
-    (pp,)."""
+    """For every stage the first with the same ``columns`` (chunks, columns), (pp,)."""
     stages = np.ascontiguousarray(
         np.moveaxis(columns.reshape(-1, pp, columns.shape[1]), 1, 0)
     ).reshape(pp, -1)
@@ -252,13 +226,9 @@ def _first_alike(columns: FloatArray, pp: int) -> IntArray:
 
 
 def _alike(times: StageTimes, group: _Group) -> IntArray:
-    columns = [
-        *times.forward,
-        *times.recompute,
-        *times.backward,
-        times.accumulation_s,
-        group.like[np.arange(len(group.firsts)) % group.pp],
-    ]
+    like = group.like[np.arange(len(group.firsts)) % group.pp]
+    passes = *times.forward, *times.recompute, *times.backward
+    columns = [*passes, times.accumulation_s, like]
     return _first_alike(np.column_stack(columns), group.pp)
 
 
@@ -289,7 +259,8 @@ def price_plans(
     stage s does.
     """
     chunks = len(sizes.layers)
-    chunks_s, stages, after_s = np.empty((2, chunks)), np.empty((STAGE_ROWS, pp)), np.empty(pp)
+    chunks_s, stages, after_s = np.empty((2, chunks)), np.empty((4, pp)), np.empty(pp)
+    shared = tied if pp == 1 else 0.0
     passes = Chunks(np.empty(chunks), np.empty(chunks), np.zeros(chunks), np.zeros(chunks))
     known = Chunks(np.full(chunks, -1.0), np.empty(chunks), np.empty(chunks), np.empty(chunks))
     known_micro_batches = 0
@@ -299,15 +270,16 @@ def price_plans(
         for stage in range(pp):
             same = like[stage]
             if same == stage:
-                price_stage(one, times, sizes, pp, stage, tied, chunks_s, stages)
+                price = stage_price(one, times, sizes, stage, pp, shared, chunks_s)
+                stages[AFTER, stage], stages[STEP, stage] = price.after_s, price.step_s
+                device_bytes = price.state_bytes + price.workspace_bytes + one.reserved_bytes
+                stages[DEVICE, stage], stages[HOST, stage] = device_bytes, price.host_state_bytes
                 continue
-            for row in range(STAGE_ROWS):
+            for row in range(4):
                 stages[row, stage] = stages[row, same]
             for chunk in range(stage, chunks, pp):
-                chunks_s[0, chunk], chunks_s[1, chunk] = (
-                    chunks_s[0, chunk - stage + same],
-                    chunks_s[1, chunk - stage + same],
-                )
+                chunks_s[0, chunk] = chunks_s[0, chunk - stage + same]
+                chunks_s[1, chunk] = chunks_s[1, chunk - stage + same]
         _with_messages(chunks_s, links, layout[plan], passes)
         many = micro_batches[plan]
         if chunks == pp:
@@ -315,36 +287,30 @@ def price_plans(
                 passes.forward_s, passes.backward_s, many, scratch, end_s
             )
         elif many != known_micro_batches or not _equal(passes, known):
-            if (
-                whole_warm_up and many == pp
-            ):  # two calls with words: with a variable the whole loop runs a fifth slower
+            # two calls with words: with a variable the whole loop runs a fifth slower
+            if whole_warm_up and many == pp:
                 interleaved.fill_last_backward_end_s(passes, pp, many, True, end_s)
             else:
                 interleaved.fill_last_backward_end_s(passes, pp, many, False, end_s)
             known_micro_batches = many
             for chunk in range(chunks):
-                known.forward_s[chunk], known.backward_s[chunk] = (
-                    passes.forward_s[chunk],
-                    passes.backward_s[chunk],
-                )
+                known.forward_s[chunk] = passes.forward_s[chunk]
+                known.backward_s[chunk] = passes.backward_s[chunk]
                 known.forward_delay_s[chunk] = passes.forward_delay_s[chunk]
                 known.backward_delay_s[chunk] = passes.backward_delay_s[chunk]
         count = min(many if chunks == pp else many // pp, len(held_bytes)) - 1
         finished_s, step_s, fullest_bytes, host_bytes = 0.0, 0.0, 0.0, 0.0
         for stage in range(pp):
-            after_s[stage] = stages[0, stage]
+            after_s[stage] = stages[AFTER, stage]
             if pp > 1 and (stage == 0 or stage == pp - 1):
                 after_s[stage] += tied_s[plan]
             # Each stage's first chunk is its last to end; a message that it sends then is not
             # waited for.
             sent_s = passes.backward_s[stage] - chunks_s[1, stage] if not links.delays else 0.0
             finished_s = max(finished_s, end_s[stage] - sent_s + after_s[stage])
-            step_s = max(step_s, stages[1, stage])
-            fullest_bytes = max(
-                fullest_bytes,
-                stages[2, stage] + held_bytes[count, stage] + stages[3, stage] + stages[4, stage],
-            )
-            host_bytes = max(host_bytes, stages[6, stage] + moved_bytes[count, stage])
+            step_s = max(step_s, stages[STEP, stage])
+            fullest_bytes = max(fullest_bytes, stages[DEVICE, stage] + held_bytes[count, stage])
+            host_bytes = max(host_bytes, stages[HOST, stage] + moved_bytes[count, stage])
         found[0, plan], found[1, plan] = finished_s + step_s, step_s - rates.between_s
         found[2, plan], found[3, plan] = fullest_bytes, host_bytes
 
@@ -360,16 +326,12 @@ def _with_messages(chunks_s: FloatArray, links: Links, layout: int, passes: Chun
         if chunk > 0:
             back_s = links.seconds[links.tiers[layout, chunk - 1], 1, chunk - 1]
         if links.delays:
-            passes.forward_s[chunk], passes.backward_s[chunk] = (
-                chunks_s[0, chunk],
-                chunks_s[1, chunk],
-            )
+            passes.forward_s[chunk] = chunks_s[0, chunk]
+            passes.backward_s[chunk] = chunks_s[1, chunk]
             passes.forward_delay_s[chunk], passes.backward_delay_s[chunk] = ahead_s, back_s
         else:
-            passes.forward_s[chunk], passes.backward_s[chunk] = (
-                chunks_s[0, chunk] + ahead_s,
-                chunks_s[1, chunk] + back_s,
-            )
+            passes.forward_s[chunk] = chunks_s[0, chunk] + ahead_s
+            passes.backward_s[chunk] = chunks_s[1, chunk] + back_s
 
 
 @inner

@@ -1,5 +1,5 @@
-"""What the degrees of many plans of one shape make parameters cost: ``Estimator.plans.rates`` for
-arrays of plans."""
+"""What degrees make parameters cost, of one plan and of many plans of one shape: collectives over
+replicas, bytes and seconds per parameter."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs_of, distinct_starts, rectangle_costs_of
+from Estimator.network.costs import CollectiveCosts
 from Estimator.network.crossings import parts_of
-from Estimator.network.links import PipelineLayouts, outermost_tiers
+from Estimator.network.links import PipelineLayouts
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import DeviceGroups, GroupLevel, Rectangle, divided_replicas, replicas
 from Estimator.plans.host_traffic import HostRates
 from Estimator.plans.policy import policy_under
@@ -27,26 +29,18 @@ from Estimator.plans.rates import (
     hidden_gathers,
     hides_tensor_collectives,
     host_rates,
-    shown_of,
-    slower_of,
     start_s,
+    straggler_excess,
     tensor_hides,
 )
 from Estimator.plans.stage_price import DENSE, GroupRates, PlanRates
 from Estimator.plans.uniform_plans import UniformPlans
-from GraphExtractor.graph import CollectiveKind
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-HOST_COLUMNS = (
-    "weights",
-    "gradients",
-    "state",
-    "step_in",
-    "step_out",
-    "kept",
-)  # of ``HostRates``, one row for each plan
+# of ``HostRates``, one row for each plan
+HOST_COLUMNS = ("weights", "gradients", "state", "step_in", "step_out", "kept")
 
 
 class ManyRates(NamedTuple):
@@ -71,7 +65,7 @@ class ManyRates(NamedTuple):
     group: IntArray
     accumulated: FloatArray
     micro_batches: FloatArray
-    slower: FloatArray
+    straggler_excess: FloatArray
     copies: FloatArray
     zero_stage: IntArray
     working: IntArray
@@ -118,7 +112,7 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.reserved_bytes,
         rates.reduces_all,
         rates.gather_copy_s[plan],
-        rates.slower[plan],
+        rates.straggler_excess[plan],
         rates.between_s,
         rates.expert_split,
         rates.tied_split,
@@ -141,32 +135,63 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
 
 
 def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
-    """``plan_rates`` of many plans."""
-    shape, software = plans.shape, machine.software
-    copies, sharding = plans.copies, plans.sharding
-    policies = [policy_under(software, shape, zero) for zero in range(4)]
-    resident, step_s = np.empty((2, len(plans), 2))
-    wide = np.empty((len(plans), 4))
-    host = host_rates(shape.offload, policies[0], copies, machine)
-    for zero, policy in enumerate(policies):
-        rows = sharding == zero
-        resident[rows] = policy.resident_bytes(copies[rows], shape.offload)
-        step_s[rows] = policy.step_s(copies[rows], machine.stream_bytes_per_s)
-        wide[rows] = policy.wide(copies[rows, 0], shape.offload, machine.stream_bytes_per_s)
-        if shape.offload and zero:
-            sharded = host_rates(shape.offload, policy, copies[rows], machine)
-            for name in HOST_COLUMNS:
-                getattr(host, name)[rows] = getattr(sharded, name)
-    groups, group = many_group_rates(plans, machine.cluster)
-    near, beyond = machine.hiding(near=True), machine.hiding(near=False)
+    """What the degrees of ``plans`` make parameters cost on the devices of ``machine``."""
     within = replicas_within_first_tier(plans, machine.cluster)
-    shown, hides = np.where(within, near.shown_part, beyond.shown_part), hidden_gathers(software)
+    return _rates(plans, machine, *many_group_rates(plans, machine.cluster), within)
+
+
+def plan_rates(
+    plan: UniformPlan,
+    machine: Machine,
+    first: int = 0,
+    *,
+    in_pipeline: bool = False,
+    devices: int | None = None,
+) -> PlanRates:
+    """Those of one plan on the devices from ``first`` on; ``in_pipeline``, as one stage of several.
+
+    ``devices`` are those that work on a step together, None: those of the plan.
+    """
+    software, cluster = machine.software, machine.cluster
+    data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
+    dense = replicas(plan, cluster, first)
+    experts = dense if plan.divided_by == 1 else divided_replicas(plan, cluster, first)
+    plans, within = UniformPlans.of(plan, data), np.array([dense.within_first_tier])
+    groups, group = _one_group(dense, experts, cluster), np.zeros(1, np.int64)
+    rates = rates_at(_rates(plans, machine, groups, group, within), 0)
+    if in_pipeline:
+        rates = rates._replace(start_s=start_s(machine, True))
+    if devices is None:
+        return rates
+    return rates._replace(straggler_excess=float(straggler_excess(machine, devices)))
+
+
+def _rates(
+    plans: UniformPlans,
+    machine: Machine,
+    groups: GroupRates,
+    group: IntArray,
+    within_first_tier: BoolArray,
+) -> ManyRates:
+    """Rates of plans whose replicas communicate by entry ``group`` (N,) of ``groups``.
+
+    Replicas, context-parallel devices among them, hold the same weights, so gradients are reduced
+    over all of them; those of experts that are divided among them over the devices that have the
+    same ones.
+    """
+    shape, software, copies, sharding = plans.shape, machine.software, plans.copies, plans.sharding
+    policy = policy_under(software, shape, sharding[:, None])
+    near, beyond = machine.hiding(near=True), machine.hiding(near=False)
+    shown = np.where(within_first_tier, near.shown_part, beyond.shown_part)
+    # of what shows where only contention decides; of the gathers of ZeRO stage 3 a part never hides
+    hides = np.where(sharding == 3, hidden_gathers(software), 1.0)
+    wide = policy.wide(copies[:, :1], shape.offload, machine.stream_bytes_per_s)
     return ManyRates(
         tp=float(shape.tp),
         overlap_tensor=hides_tensor_collectives(shape, software),
         tensor_hides=tensor_hides(shape.tp, machine),
-        weight_bytes=policies[0].state.weight,
-        gradient_bytes=policies[0].state.gradient,
+        weight_bytes=policy.state.weight,
+        gradient_bytes=policy.state.gradient,
         reserved_bytes=software.reserved_memory.value,
         reduces_all=software.reduces_all,
         between_s=between_s(software),
@@ -176,51 +201,53 @@ def many_rates(plans: UniformPlans, machine: Machine) -> ManyRates:
         group=group,
         accumulated=1 - 1 / plans.micro_batches,
         micro_batches=plans.micro_batches.astype(np.float64),
-        slower=slower_of(machine, plans.devices),
+        straggler_excess=straggler_excess(machine, plans.devices),
         copies=copies[:, 0].astype(np.float64),
         zero_stage=sharding,
         working=plans.working,
         gather_copy_s=gather_copy_s(machine, copies),
         overlap_data=plans.overlap_gradients,
-        shown_part=np.where(sharding == 3, shown_of(shown, hides), shown),
-        hidden_part=np.where(within, near.hidden_part, beyond.hidden_part),
-        resident_bytes=resident,
-        step_s=step_s,
-        wide=wide,
+        shown_part=shown + (1.0 - hides) * (1.0 - shown),
+        hidden_part=np.where(within_first_tier, near.hidden_part, beyond.hidden_part),
+        resident_bytes=policy.resident_bytes(copies, shape.offload),
+        step_s=policy.step_s(copies, machine.stream_bytes_per_s),
+        wide=wide[:, 0],
         start_s=start_s(machine, plans.pp > 1),
         in_flight=np.minimum(plans.pp, plans.micro_batches).astype(np.float64),
-        host=host,
+        host=host_rates(shape.offload, policy, copies, machine),
     )
 
 
+@lru_cache(maxsize=4096)  # a search asks for those of many plans
+def _one_group(dense: DeviceGroups, experts: DeviceGroups, cluster: Cluster) -> GroupRates:
+    """Collectives over the groups of dense parameters and of experts, as one entry."""
+    return _divided_rates([(dense, experts)], cluster)
+
+
 def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
-    """Collectives over replicas: distinct ``GroupRates``, stacked, and which of them each plan has,
-    shape (N,)."""
+    """Distinct collectives over replicas, stacked, and which each plan has, shape (N,)."""
     shape = plans.shape
     degrees = shape.tp, shape.tp2, shape.cp, shape.ep, shape.layout, shape.group_order
     columns = (plans.pp, plans.dp, plans.pipeline_inner, plans.assigned)
-    return _kept_group_rates(
-        _Asked((*degrees, *(each.tobytes() for each in columns)), plans), cluster
+    return _cached_group_rates(
+        _ReplicaPlaces((*degrees, *(each.tobytes() for each in columns)), plans), cluster
     )
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ReplicaPlaces:
     """Plans whose replicas are asked for, known by what decides where these lie."""
 
     key: tuple[object, ...]
     plans: UniformPlans = field(compare=False)
 
 
-@lru_cache(
-    maxsize=256
-)  # shapes that differ in what is recomputed, or in micro-batches, have the same
-def _kept_group_rates(asked: _Asked, cluster: Cluster) -> tuple[GroupRates, IntArray]:
-    plans = asked.plans
+@lru_cache(maxsize=256)  # shapes that differ in recomputation or micro-batches have the same
+def _cached_group_rates(places: _ReplicaPlaces, cluster: Cluster) -> tuple[GroupRates, IntArray]:
+    plans = places.plans
     if not len(plans):
-        return GroupRates(
-            np.zeros((0, 3, 2, 1, 1, 1)), np.zeros((0, 3, 2, 1, 1, 1)), np.ones((0, 2, 1))
-        ), np.empty(0, np.int64)
+        none = np.zeros((0, 3, 2, 1, 1, 1))
+        return GroupRates(none, none, np.ones((0, 2, 1))), np.empty(0, np.int64)
     _, first, group = np.unique(plans.replica_places, return_index=True, return_inverse=True)
     distinct = plans.some(first)
     if plans.shape.divided_by == 1:
@@ -235,98 +262,83 @@ def _kept_group_rates(asked: _Asked, cluster: Cluster) -> tuple[GroupRates, IntA
 def _divided_rates(
     both: Sequence[tuple[DeviceGroups, DeviceGroups]], cluster: Cluster
 ) -> GroupRates:
-    """``group_rates`` of groups of dense parameters and of experts, stacked: every line that is
-    asked for is priced once."""
+    """Collectives over groups of dense and of expert parameters, each line priced once."""
     lines: dict[tuple[GroupLevel | Rectangle, int], int] = {}
-    at, sizes = (
-        [],
-        np.ones((len(both), 2, max(1, *(len(each.levels) for pair in both for each in pair)))),
-    )
+    at = []
+    sizes = np.ones((len(both), 2, max(1, *(len(each.levels) for pair in both for each in pair))))
     for number, pair in enumerate(both):
         for which, groups in enumerate(pair):
             for place, level in enumerate(groups.levels):
                 sizes[number, which, place] = level.size
-                firsts = (
-                    distinct_starts(level.stride, cluster, groups.starts)
-                    if isinstance(level, GroupLevel)
-                    else {0}
-                )
+                firsts = {0}
+                if isinstance(level, GroupLevel):
+                    firsts = distinct_starts(level.stride, cluster, groups.starts)
                 for start, first in enumerate(sorted(firsts)):
-                    at.append(
-                        (number, which, place, start, lines.setdefault((level, first), len(lines)))
-                    )
-    numbers, kinds, levels, starts, line = np.array(at, dtype=np.int64).reshape(-1, 5).T
+                    line = lines.setdefault((level, first), len(lines))
+                    at.append((number, which, place, start, line))
+    numbers, kinds, levels, starts, at_line = np.array(at, dtype=np.int64).reshape(-1, 5).T
     of_lines_s, of_lines_per_byte_s = _line_costs(list(lines), cluster)
     shape = (len(both), 3, 2, sizes.shape[2], int(starts.max(initial=0)) + 1, of_lines_s.shape[2])
     fixed_s, per_byte_s = np.full(shape, np.inf), np.zeros(shape)
     fixed_s[..., 0] = 0.0  # of what is not there
-    fixed_s[numbers, :, kinds, levels, starts] = of_lines_s[line]
-    per_byte_s[numbers, :, kinds, levels, starts] = of_lines_per_byte_s[line]
+    fixed_s[numbers, :, kinds, levels, starts] = of_lines_s[at_line]
+    per_byte_s[numbers, :, kinds, levels, starts] = of_lines_per_byte_s[at_line]
     return GroupRates(fixed_s, per_byte_s, sizes)
 
 
 def _line_costs(
     lines: Sequence[tuple[GroupLevel | Rectangle, int]], cluster: Cluster
 ) -> tuple[FloatArray, FloatArray]:
-    """Fixed seconds and seconds per byte of the algorithms on each level of groups and start,
-    (lines, kinds, algorithms) each."""
-    strided = [
-        (number, level, first)
+    """``_cost_arrays`` of the collectives on each level of groups and start."""
+    strided = {
+        number: (level.size, level.stride, first)
         for number, (level, first) in enumerate(lines)
         if isinstance(level, GroupLevel)
-    ]
-    even = [
-        (number, level) for number, (level, _) in enumerate(lines) if isinstance(level, Rectangle)
-    ]
-    found = []  # (lines, kind, costs)
-    for kind, each in enumerate(KINDS):
-        if strided:
-            size, stride, first = np.array(
-                [(level.size, level.stride, first) for _, level, first in strided]
-            ).T
-            found.append(
-                (
-                    [number for number, *_ in strided],
-                    kind,
-                    collective_costs_of(each, size, stride, cluster, first),
-                )
-            )
-        if even:
-            parts = np.array([level.parts for _, level in even]).T
-            found.append(
-                ([number for number, _ in even], kind, rectangle_costs_of(each, parts, cluster))
-            )
-    algorithms = max([1, *(len(costs.fixed_s) for _, _, costs in found)])
-    fixed_s, per_byte_s = (
-        np.full((len(lines), 3, algorithms), np.inf),
-        np.zeros((len(lines), 3, algorithms)),
-    )
-    for rows, kind, costs in found:
-        fixed_s[rows, kind, : len(costs.fixed_s)] = costs.fixed_s.T
-        per_byte_s[rows, kind, : len(costs.fixed_s)] = np.where(
-            np.isfinite(costs.fixed_s), costs.per_byte_s, 0.0
-        ).T
+    }
+    even = {n: level.parts for n, (level, _) in enumerate(lines) if isinstance(level, Rectangle)}
+    found = []
+    if strided:
+        size, stride, start = np.array(list(strided.values())).T
+        costs = [collective_costs_of(kind, size, stride, cluster, start) for kind in KINDS]
+        found.append((list(strided), _cost_arrays(costs)))
+    if even:
+        parts = np.array(list(even.values())).T
+        costs = [rectangle_costs_of(kind, parts, cluster) for kind in KINDS]
+        found.append((list(even), _cost_arrays(costs)))
+    algorithms = max([1, *(each.shape[2] for _, (each, _) in found)])
+    fixed_s = np.full((len(lines), len(KINDS), algorithms), np.inf)
+    per_byte_s = np.zeros_like(fixed_s)
+    for rows, (fixed, per_byte) in found:
+        fixed_s[rows, :, : fixed.shape[2]] = fixed
+        per_byte_s[rows, :, : fixed.shape[2]] = per_byte
+    return fixed_s, per_byte_s
+
+
+def _cost_arrays(costs: Sequence[CollectiveCosts]) -> tuple[FloatArray, FloatArray]:
+    """Fixed seconds and seconds per byte of the algorithms of each kind, (groups, kinds,
+    algorithms) each."""
+    shape = costs[0].fixed_s.shape[1], len(costs), max(len(each.fixed_s) for each in costs)
+    fixed_s, per_byte_s = np.full(shape, np.inf), np.zeros(shape)
+    for kind, each in enumerate(costs):
+        count, finite = len(each.fixed_s), np.isfinite(each.fixed_s)
+        fixed_s[:, kind, :count] = each.fixed_s.T
+        per_byte_s[:, kind, :count] = np.where(finite, each.per_byte_s, 0.0).T
     return fixed_s, per_byte_s
 
 
 def _stacked(found: list[GroupRates]) -> GroupRates:
     """Rates one after another, of as many levels, starts and algorithms each.
 
-    Those that are added cost nothing, or more than any other. ``fixed_s`` of each may have a
-    dimension of groups in front.
+    Those that are added cost nothing, or more than any other.
     """
-    each = [
-        rates if rates.fixed_s.ndim == 6 else GroupRates(*(values[None] for values in rates))
-        for rates in found
-    ]
     *_, levels, starts, algorithms = np.max(
-        [rates.fixed_s.shape for rates in each], axis=0
+        [rates.fixed_s.shape for rates in found], axis=0
     ).tolist()
-    groups = sum(len(rates.sizes) for rates in each)
+    groups = sum(len(rates.sizes) for rates in found)
     fixed_s = np.full((groups, 3, 2, levels, starts, algorithms), np.inf)
     fixed_s[..., 0] = 0.0
     per_byte_s, sizes, first = np.zeros_like(fixed_s), np.ones((groups, 2, levels)), 0
-    for rates in each:
+    for rates in found:
         count, _, _, level, start, algorithm = rates.fixed_s.shape
         rows = slice(first, first + count)
         fixed_s[rows, :, :, :level, :start, :algorithm] = rates.fixed_s
@@ -337,8 +349,7 @@ def _stacked(found: list[GroupRates]) -> GroupRates:
 
 
 def replica_parts(plans: UniformPlans, cluster: Cluster) -> IntArray:
-    """Devices with the same parameters in each block of every tier, shape (tiers, N); 0 where they
-    do not lie evenly."""
+    """Devices with the same parameters by tier, (tiers, N); 0 where they lie unevenly."""
     order = plans.shape.group_order
     if isinstance(order, Assignment):
         return np.array(order.sequence)[:, None] * plans.assigned[:, 0].T
@@ -353,15 +364,13 @@ def replica_parts(plans: UniformPlans, cluster: Cluster) -> IntArray:
 
 
 def replicas_within_first_tier(plans: UniformPlans, cluster: Cluster) -> BoolArray:
-    """Whether all devices with the same parameters lie in one block of the first tier, shape
-    (N,)."""
+    """Whether each plan's replicas lie in one block of the first tier, shape (N,)."""
     within: BoolArray = replica_parts(plans, cluster)[1:].prod(axis=0) == 1
     return within
 
 
 def _replica_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
-    """The same for plans whose experts, if any, have as many copies as all else, without going
-    through them one by one."""
+    """The same where experts have as many copies as all else, all plans at once."""
     parts = replica_parts(plans, cluster)
     even = parts.all(axis=0)
     distinct, place = np.unique(parts[:, even], axis=1, return_inverse=True)
@@ -376,27 +385,22 @@ def _replica_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
 
 def _rectangle_rates(parts: IntArray, cluster: Cluster) -> GroupRates:
     """Rates of the replicas that have ``parts`` (tiers, groups) in each block of every tier."""
-    costs = [rectangle_costs_of(kind, parts, cluster) for kind in KINDS]
-    algorithms, groups = max([1, *(len(each.fixed_s) for each in costs)]), parts.shape[1]
-    fixed_s, per_byte_s = np.zeros((2, groups, 3, 2, 1, 1, algorithms))
+    fixed, per_byte = _cost_arrays([rectangle_costs_of(kind, parts, cluster) for kind in KINDS])
+    groups, kinds, algorithms = fixed.shape
+    fixed_s, per_byte_s = np.zeros((2, groups, kinds, 2, 1, 1, algorithms))
     sizes = np.ones((groups, 2, 1))
     sizes[:, DENSE, 0] = parts.prod(axis=0)
-    fixed_s[:, :, DENSE] = np.inf
-    for kind, each in enumerate(costs):
-        fixed_s[:, kind, DENSE, 0, 0, : len(each.fixed_s)] = each.fixed_s.T
-        finite = np.where(np.isfinite(each.fixed_s), each.per_byte_s, 0.0)
-        per_byte_s[:, kind, DENSE, 0, 0, : len(each.fixed_s)] = finite.T
+    fixed_s[:, :, DENSE, 0, 0] = fixed
+    per_byte_s[:, :, DENSE, 0, 0] = per_byte
     return GroupRates(fixed_s, per_byte_s, sizes)
 
 
 def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
-    """The same for groups that blocks cut unevenly: level by level, for the slowest of those that
-    start differently."""
+    """The same for groups that blocks cut unevenly, level by level, for the slowest."""
     shape, layouts, count = plans.shape, plans.layouts, len(plans)
     sizes, strides = replica_levels(plans)
-    ids = np.stack(
-        [group_starts(layouts, stride, shape.tp, cluster.period) for stride in strides]
-    )  # (2, count, starts), -1: none
+    # (2, count, starts), -1: none
+    ids = np.stack([group_starts(layouts, stride, shape.tp, cluster.period) for stride in strides])
     ids[sizes == 1] = np.where(np.arange(ids.shape[2]) == 0, 0, -1)
     used = ids >= 0
     key = (sizes[..., None] * (int(strides.max()) + 1) + strides[..., None]) * cluster.period + ids
@@ -406,14 +410,8 @@ def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
         for each in (sizes[..., None], strides[..., None], ids)
     )
     costs = [collective_costs_of(kind, size, stride, cluster, start) for kind in KINDS]
-    algorithms = max(len(each.fixed_s) for each in costs)
-    lines = np.full((2, len(first), 3, algorithms), np.inf)
-    lines[1] = 0.0
-    for kind, each in enumerate(costs):
-        lines[0, :, kind, : len(each.fixed_s)] = each.fixed_s.T
-        lines[1, :, kind, : len(each.fixed_s)] = np.where(
-            np.isfinite(each.fixed_s), each.per_byte_s, 0.0
-        ).T
+    lines = np.stack(_cost_arrays(costs))
+    algorithms = lines.shape[-1]
     # Groups that cost the same count once: of each plan's, the lines in descending order without
     # repetitions.
     flat, like = np.unique(
@@ -428,9 +426,8 @@ def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
     chosen = found[:, :-2].reshape(len(found), 2, -1)  # (groups, levels, starts)
     nothing = np.zeros((1, 2, 3, algorithms))
     nothing[:, 0, :, 1:] = np.inf
-    both = np.concatenate([flat.reshape(-1, 2, 3, algorithms), nothing])[
-        chosen
-    ]  # (groups, levels, starts, 2, kinds, algorithms)
+    # (groups, levels, starts, 2, kinds, algorithms)
+    both = np.concatenate([flat.reshape(-1, 2, 3, algorithms), nothing])[chosen]
     fixed_s = np.zeros((len(found), 3, 2, *chosen.shape[1:], algorithms))
     per_byte_s, group_sizes = np.zeros_like(fixed_s), np.ones((len(found), 2, 2))
     fixed_s[:, :, DENSE] = np.moveaxis(both[..., 0, :, :], 3, 1)
@@ -440,8 +437,7 @@ def _strided_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, I
 
 
 def replica_levels(plans: UniformPlans) -> tuple[IntArray, IntArray]:
-    """Sizes and strides of the two levels of devices with the same parameters, innermost first,
-    shape (2, N) each."""
+    """Sizes and strides of both levels of replicas, innermost first, shape (2, N) each."""
     shape, strides = plans.shape, plans.layouts.replica_strides
     joined, shared = strides == shape.inner_devices, shape.sequence_devices
     sizes = np.stack([np.where(joined, plans.dp * shared, shared), np.where(joined, 1, plans.dp)])
@@ -451,8 +447,7 @@ def replica_levels(plans: UniformPlans) -> tuple[IntArray, IntArray]:
 def group_starts(
     layouts: PipelineLayouts, strides: IntArray, members: int, period: int
 ) -> IntArray:
-    """``distinct_starts`` of the groups ``strides`` (N,) apart of every plan: shape (N, starts),
-    with -1 for repetitions."""
+    """``distinct_starts`` of groups ``strides`` (N,) apart, (N, starts); -1 repeats one."""
     stages, ranks = np.arange(min(int(layouts.pp.max()), period)), np.arange(min(members, period))
     stage = np.minimum(stages, layouts.pp[:, None] - 1) * layouts.stage_strides[:, None]
     starts = (stage[:, :, None] + ranks).reshape(len(strides), -1) % period
@@ -460,24 +455,3 @@ def group_starts(
     starts = np.sort(starts // step * step, axis=1)
     starts[:, 1:][starts[:, 1:] == starts[:, :-1]] = -1
     return starts
-
-
-def many_tied_s(
-    plans: UniformPlans, tied_parameters: float, gradient_bytes: float, cluster: Cluster
-) -> FloatArray:
-    """``Messages.tied_s`` of many plans, shape (N,)."""
-    seconds = np.zeros(len(plans))
-    several = np.flatnonzero(plans.pp > 1)
-    if not len(several) or not tied_parameters:
-        return seconds
-    kind, payload_bytes = CollectiveKind.ALL_REDUCE, tied_parameters * gradient_bytes
-    if isinstance(plans.shape.group_order, Assignment):
-        tiers = np.arange(len(cluster.tiers))
-        costs = rectangle_costs_of(kind, np.where(tiers[:, None] == tiers, 2, 1), cluster)
-        place = outermost_tiers(plans.assigned[:, 1].T)[several]
-    else:
-        strides = ((plans.pp - 1) * plans.layouts.stage_strides)[several]
-        distinct, place = np.unique(strides, return_inverse=True)
-        costs = collective_costs_of(kind, np.full(len(distinct), 2), distinct, cluster)
-    seconds[several] = costs.seconds(np.full(costs.fixed_s.shape[1], payload_bytes))[place]
-    return seconds

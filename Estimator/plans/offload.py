@@ -56,8 +56,7 @@ class Offload(TextInFiles):
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """As it is given: ``optimizer``, ``activations=0.5``; empty where everything is on the
-        device."""
+        """As it is given: ``optimizer``, ``activations=0.5``; empty where nothing is."""
         parts = ((each.name, getattr(self, each.name)) for each in fields(self))
         return tuple(
             name if part == 1.0 else f"{name}={part!r}" for name, part in parts if part > 0.0
@@ -143,7 +142,9 @@ def offloads_searched(terms: Iterable[OffloadTerm]) -> tuple[Offload, ...]:
     """
     given = tuple(terms)
     if OffloadKind.AUTO in given:
-        given = (*(term for term in given if term is not OffloadKind.AUTO), *_others(given))
+        named = {term.kind if isinstance(term, OffloadShare) else term for term in given}
+        others = (kind for kind in OffloadKind if kind not in named)
+        given = (*(term for term in given if term is not OffloadKind.AUTO), *others)
     offload_of(given)
     tried = {
         (term.kind if isinstance(term, OffloadShare) else term).value: tuple(
@@ -154,9 +155,3 @@ def offloads_searched(terms: Iterable[OffloadTerm]) -> tuple[Offload, ...]:
     return tuple(
         Offload(**dict(zip(tried, parts, strict=True))) for parts in product(*tried.values())
     )
-
-
-def _others(given: tuple[OffloadTerm, ...]) -> tuple[OffloadKind, ...]:
-    """The kinds that ``given`` does not name."""
-    named = {term.kind if isinstance(term, OffloadShare) else term for term in given}
-    return tuple(kind for kind in OffloadKind if kind is not OffloadKind.AUTO and kind not in named)

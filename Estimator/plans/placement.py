@@ -15,7 +15,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import mul
 
 from Estimator.network.cluster import SWITCHED, Cluster
 from Estimator.plans.assignment import Assignment
@@ -56,8 +57,7 @@ class Placement:
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """What is worth saying beside a result: domains that are not filled, and groups that cross
-        them and need not."""
+        """What to tell of it: domains not filled, and groups that need not cross them."""
         found = []
         for each in self.domains:
             if each.used < each.devices and each.domains > 1:
@@ -69,11 +69,8 @@ class Placement:
         for group in self.crossing:
             size = next(each.devices for each in self.domains if each.tier == group.tier)
             if group.axis in WITHIN_LAYERS or group.avoidable:
-                why = (
-                    ", although each would fit: whole ones in each leave no room for all"
-                    if group.avoidable
-                    else ""
-                )
+                why = ", although each would fit: whole ones in each leave no room for all"
+                why = why if group.avoidable else ""
                 found.append(
                     f"groups of {group.axis} reach over {group.devices:,} devices and cross "
                     f"{group.tier} of {size}{why}"
@@ -93,23 +90,17 @@ def placement_of(plan: UniformPlan, cluster: Cluster, used_cluster: Cluster) -> 
     (``used_part``, or all of it)."""
     assigned = plan.group_order if isinstance(plan.group_order, Assignment) else None
     whole = cluster.block_sizes[1:]
-    sizes = (
-        _assigned_sizes(assigned.over(len(cluster.tiers)), cluster)
-        if assigned
-        else used_cluster.block_sizes[1:]
-    )
+    sizes = used_cluster.block_sizes[1:]
+    if assigned:
+        sizes = tuple(accumulate(assigned.over(len(cluster.tiers)).occupied[:-1], mul))
     domains = tuple(
         DomainUse(tier.name, size, min(used, plan.devices), -(-plan.devices // max(used, 1)))
         for tier, size, used in zip(cluster.tiers, whole, sizes, strict=False)
     )
     full = [each.domains * each.devices for each in domains if each.domains > 1]
     crossing = tuple(_crossing(plan, cluster, sizes))
-    return Placement(
-        plan.devices,
-        min(max([plan.devices, *full]), max(extent(cluster), plan.devices)),
-        domains,
-        crossing,
-    )
+    occupied = min(max([plan.devices, *full]), max(extent(cluster), plan.devices))
+    return Placement(plan.devices, occupied, domains, crossing)
 
 
 def extent(cluster: Cluster) -> int:
@@ -118,20 +109,14 @@ def extent(cluster: Cluster) -> int:
 
 
 def _reaches(plan: UniformPlan) -> dict[str, int]:
-    """Devices from the first to the last of the groups of each axis, with what lies between, by an
-    order of groups."""
+    """Devices from the first to the last of a group of each axis, by an order of groups."""
     if isinstance(plan.group_order, Assignment):
         return {}
     shared = math.gcd(plan.ep, plan.sequence_devices)
     inner, apart = plan.inner_devices, plan.ep // shared
     joined = plan.replica_stride == inner
-    of_experts = (
-        plan.tp * plan.ep
-        if joined
-        else plan.tp * shared
-        if apart == 1
-        else plan.replica_stride * apart
-    )
+    of_experts = plan.tp * shared if apart == 1 else plan.replica_stride * apart
+    of_experts = plan.tp * plan.ep if joined else of_experts
     return {
         "tp": plan.tp,
         "tp2": plan.tp * plan.tp2 if plan.tp2 > 1 else 1,
@@ -144,8 +129,7 @@ def _reaches(plan: UniformPlan) -> dict[str, int]:
 
 @lru_cache(maxsize=65536)
 def _used_sizes(reaches: tuple[int, ...], devices: int, cluster: Cluster) -> tuple[int, ...]:
-    """Devices that are used of each domain, innermost first; all where nothing is to be gained or
-    there is no room."""
+    """Devices used of each domain, innermost first; all where nothing is to be gained."""
     whole = cluster.block_sizes[1:]
     if not reaches or not whole:
         return whole
@@ -159,14 +143,12 @@ def _used_sizes(reaches: tuple[int, ...], devices: int, cluster: Cluster) -> tup
 
 
 def _filled(units: list[int], devices: int, cluster: Cluster) -> Iterator[int]:
-    """Devices that are used of each domain where whole groups of ``units`` devices lie in it as far
-    as they fit."""
+    """Devices used of each domain where whole groups of ``units`` lie in it if they fit."""
     used = 1
     for tier, (inner, outer) in zip(cluster.tiers, pairwise(cluster.block_sizes), strict=False):
         room, multiple = outer // inner * used, used
-        if (
-            tier.topology not in SWITCHED
-        ):  # where links lead to certain others, a part of a domain has fewer
+        # where links lead to certain others, a part of a domain has fewer
+        if tier.topology not in SWITCHED:
             yield (used := room)
             continue
         for unit in units:
@@ -174,14 +156,6 @@ def _filled(units: list[int], devices: int, cluster: Cluster) -> Iterator[int]:
             multiple = together if together <= room else multiple
         used = room // multiple * multiple if devices > room else room
         yield used
-
-
-def _assigned_sizes(assigned: Assignment, cluster: Cluster) -> tuple[int, ...]:
-    used, sizes = 1, []
-    for part in assigned.occupied[: len(cluster.tiers) - 1]:
-        used *= part
-        sizes.append(used)
-    return tuple(sizes)
 
 
 def _crossing(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -19,6 +21,9 @@ from phaze_common.records import to_record
 
 # what the first versions of files of plans did not state
 LATER = frozenset({"stage_cuts", "state_formats"})
+PARALLEL = ("tp", "tp2", "cp", "ep", "dp", "pp")
+# fields of a plan that are at least 1
+COUNTS = ("micro_batch_size", "global_batch_size", *PARALLEL, "panels", "interleave")
 WHERE_STATED = frozenset({"offload", *FORMAT_KEYS})
 
 
@@ -53,12 +58,9 @@ class Plan(PlanHeader):
     ) -> Plan:
         """A plan whose ``chunks``, names of layers, are all trained alike."""
         degrees = part_of(Degrees, plan)
-        return Plan(
-            model=model,
-            sequence_length=sequence_length,
-            stages=tuple(Stage(chunk, degrees) for chunk in chunks),
-            **vars(part_of(PlanHeader, plan)),
-        )
+        stages = tuple(Stage(chunk, degrees) for chunk in chunks)
+        header = vars(part_of(PlanHeader, plan))
+        return Plan(model=model, sequence_length=sequence_length, stages=stages, **header)
 
     @property
     def stages_differ(self) -> bool:
@@ -81,6 +83,24 @@ class Plan(PlanHeader):
             **vars(self.stages[0].degrees), **shared, pp=self.pp, stage_layers=layers
         )
 
+    def layer_places(self, names: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Layers of every stage by place among ``names``, the model's in execution order.
+
+        Raises:
+            InputError: the stages do not hold each of them once.
+        """
+        held = Counter(layer for stage in self.stages for layer in stage.layers)
+        odd = next((layer for layer in (*held, *names) if held[layer] != 1), None)
+        odd = next((layer for layer in held if layer not in names), odd)
+        if odd is not None:
+            how = "is no layer of it" if odd not in names else "is in several"
+            raise InputError(
+                f"stages.*.layers of the plan must hold each of {self.model}'s {len(names)} layers "
+                f"once, but {odd!r} {how if odd in held else 'is in none'}; correct it"
+            )
+        place = {name: index for index, name in enumerate(names)}
+        return tuple(tuple(place[layer] for layer in stage.layers) for stage in self.stages)
+
     def as_uniform(self, names: tuple[str, ...]) -> UniformPlan:
         """The plan by its degrees, where all chunks are trained alike; ``names`` are the model's
         layers in execution order.
@@ -97,23 +117,7 @@ class Plan(PlanHeader):
                         f"the stages of the plan differ: stages.{position}.{name} is "
                         f"{given[name]}, stages.0.{name} is {value}; give all of them the same"
                     )
-        held = [layer for stage in self.stages for layer in stage.layers]
-        if sorted(held) != sorted(names):
-            twice = (layer for place, layer in enumerate(held) if layer in held[:place])
-            odd = next(iter(sorted({*held} ^ {*names})), None) or next(twice)
-            how = (
-                "is in none"
-                if odd not in held
-                else "is in several"
-                if odd in names
-                else "is no layer of it"
-            )
-            raise InputError(
-                f"stages.*.layers of the plan must hold each of {self.model}'s {len(names)} layers "
-                f"once, but {odd!r} {how}; correct it"
-            )
-        place = {name: index for index, name in enumerate(names)}
-        order = tuple(place[layer] for layer in held)
+        order = tuple(itertools.chain.from_iterable(self.layer_places(names)))
         if len(self.stages) % self.interleave:
             raise InputError(
                 f"interleave of the plan is {self.interleave}, which does not divide the "
@@ -168,11 +172,8 @@ def group_order_of(text: str) -> GroupOrder | Assignment:
     Raises:
         InputError: it is neither.
     """
-    return (
-        GroupOrder(text)
-        if text in {order.value for order in GroupOrder}
-        else Assignment.parsed(text)
-    )
+    names = {order.value for order in GroupOrder}
+    return GroupOrder(text) if text in names else Assignment.parsed(text)
 
 
 def check_cluster(plan: UniformPlan, cluster: Cluster) -> None:
@@ -185,7 +186,7 @@ def check_cluster(plan: UniformPlan, cluster: Cluster) -> None:
         given = f"the plan needs {plan.devices} devices, {cluster.name} has {cluster.num_devices}"
         raise InputError(f"{given}; use smaller degrees or a larger cluster")
     if isinstance(plan.group_order, Assignment):
-        degrees = {axis: getattr(plan, axis) for axis in ("tp", "tp2", "cp", "ep", "dp", "pp")}
+        degrees = {axis: getattr(plan, axis) for axis in PARALLEL}
         check_assignment(plan.group_order, degrees, cluster)
 
 
@@ -195,18 +196,7 @@ def check_plan(plan: UniformPlan) -> None:
     Raises:
         InputError: says what was given and what is allowed.
     """
-    for name in (
-        "micro_batch_size",
-        "global_batch_size",
-        "tp",
-        "pp",
-        "dp",
-        "cp",
-        "ep",
-        "tp2",
-        "panels",
-        "interleave",
-    ):
+    for name in COUNTS:
         value = getattr(plan, name)
         if value < 1:
             raise InputError(f"{name} is {value}; it must be at least 1")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -25,10 +25,13 @@ IntArray = NDArray[np.int64]
 @dataclass(frozen=True)
 class TrainingPolicy:
     """State of parameters and how it is sharded: ZeRO stage 1 shards optimizer state, 2 gradients
-    too, 3 weights too."""
+    too, 3 weights too.
+
+    ``zero_stage`` may be an array that broadcasts with the ``copies`` that methods are given.
+    """
 
     state: StateBytes
-    zero_stage: int
+    zero_stage: int | IntArray
 
     def resident_bytes(self, copies: IntArray, offload: Offload = NOTHING) -> FloatArray:
         """Weight, gradient and optimizer bytes each of ``copies`` devices keeps per parameter
@@ -45,8 +48,7 @@ class TrainingPolicy:
         return kept
 
     def parts_bytes(self, copies: IntArray) -> FloatArray:
-        """Weight, gradient and optimizer bytes of each of ``copies`` devices per parameter, shape
-        (3, ...)."""
+        """Weight, gradient, optimizer bytes per parameter on each of ``copies``, (3, ...)."""
         weight, gradient, state = (
             np.where(self.zero_stage >= stage, copies, 1) for stage in (3, 2, 1)
         )
@@ -68,16 +70,13 @@ class TrainingPolicy:
         return np.stack([held, sent, written_s, whole * offload.weights], axis=-1)
 
     def updated_part(self, copies: IntArray) -> FloatArray:
-        """Part of the parameters that each of ``copies`` devices updates: from ZeRO-1 on its
-        own."""
-        return 1.0 / copies if self.zero_stage >= 1 else np.ones(copies.shape)
+        """Part of the parameters that each of ``copies`` updates: from ZeRO-1 on its own."""
+        part: FloatArray = np.where(self.zero_stage >= 1, 1.0 / copies, 1.0)
+        return part
 
     def step_s(self, copies: IntArray, bandwidth_bytes_per_s: float) -> FloatArray:
-        """Seconds per parameter of the memory-bound step; from ZeRO-1 on each of ``copies`` devices
-        updates its part."""
-        parts = copies if self.zero_stage >= 1 else np.ones_like(copies)
-        seconds: FloatArray = self.state.step / bandwidth_bytes_per_s / parts
-        return seconds
+        """Seconds per parameter of the memory-bound step on each of ``copies`` devices."""
+        return self.state.step / bandwidth_bytes_per_s * self.updated_part(copies)
 
     @property
     def whole_bytes(self) -> FloatArray:
@@ -116,13 +115,12 @@ def training_policy(
 
 
 def policy_under(
-    software: Software, plan: UniformPlan, zero_stage: int | None = None
+    software: Software, plan: UniformPlan, zero_stage: int | IntArray | None = None
 ) -> TrainingPolicy:
-    """How ``plan`` trains as ``software`` keeps gradients; with another ``zero_stage`` than its own
-    where one is given."""
+    """How ``plan`` trains as ``software`` keeps gradients, or under another ZeRO stage."""
     zero = plan.sharding if zero_stage is None else zero_stage
-    policy = training_policy(plan.optimizer, zero, plan.precision, plan.state_formats)
-    return replace(policy, state=policy.state.under(software, plan.precision, plan.state_formats))
+    state = training_policy(plan.optimizer, 0, plan.precision, plan.state_formats).state
+    return TrainingPolicy(state.under(software, plan.precision, plan.state_formats), zero)
 
 
 def check_formats(plan: UniformPlan) -> None:

@@ -1,9 +1,8 @@
 """What a plan's degrees cost: collectives over replicas, bytes and seconds per parameter, messages
 between stages."""
 
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,31 +12,16 @@ from Estimator.devices.device import HostLink
 from Estimator.devices.operator_cost import DeviceModel, PassStarts
 from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
-from Estimator.network.collectives import collective_s, rectangle_costs
+from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
 from Estimator.network.contention import ACTIVITIES, UNDISTURBED, Activity, Hiding
-from Estimator.network.links import (
-    PipelineLayouts,
-    boundary_tiers,
-    carried_tiers,
-    end_tiers,
-    outermost_routes,
-    outermost_tiers,
-    transfer_costs,
-)
+from Estimator.network.links import outermost_tiers, transfer_costs
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
-from Estimator.plans.groups import (
-    DeviceGroups,
-    GroupNetwork,
-    divided_replicas,
-    layer_groups,
-    replicas,
-)
+from Estimator.plans.groups import GroupNetwork, layer_groups
 from Estimator.plans.host_traffic import HostRates
 from Estimator.plans.offload import Offload
 from Estimator.plans.policy import TrainingPolicy, policy_under
-from Estimator.plans.stage_price import GroupRates, PlanRates
-from Estimator.plans.uniform_plans import ZERO_STAGES, working_column
+from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans
 from GraphExtractor.graph import CollectiveKind
 from phaze_common.choices import TensorLayout
 from phaze_common.errors import InputError
@@ -45,12 +29,8 @@ from phaze_common.errors import InputError
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-Shown = TypeVar("Shown", float, FloatArray)
-KINDS = (
-    CollectiveKind.ALL_REDUCE,
-    CollectiveKind.REDUCE_SCATTER,
-    CollectiveKind.ALL_GATHER,
-)  # as ``stage_price`` counts them
+# as ``stage_price`` counts them
+KINDS = CollectiveKind.ALL_REDUCE, CollectiveKind.REDUCE_SCATTER, CollectiveKind.ALL_GATHER
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +49,8 @@ class Machine:
     software: Software
     host: HostLink | None = None  # None: not known
     pass_starts: PassStarts = field(default=PassStarts())
-    variation: float = (
-        0.0  # standard deviation of the time of arithmetic among devices, part of the mean
-    )
+    # standard deviation of the time of arithmetic among devices, part of the mean
+    variation: float = 0.0
 
     @property
     def host_seconds_per_byte(self) -> float:
@@ -100,15 +79,12 @@ class Machine:
         contention = self.software.contention
         if contention is None:
             return np.zeros((3, 3))
-        rows = [
-            ACTIVITIES.index(each)
-            for each in (Activity.PRODUCTS, Activity.TO_DEVICE, Activity.FROM_DEVICE)
-        ]
+        activities = Activity.PRODUCTS, Activity.TO_DEVICE, Activity.FROM_DEVICE
+        rows = [ACTIVITIES.index(each) for each in activities]
         return np.ascontiguousarray(contention.matrix()[np.ix_(rows, rows)])
 
     def hiding(self, *, near: bool) -> Hiding:
-        """What becomes of traffic beside computation, within the first tier of the network
-        (``near``) or beyond it."""
+        """What becomes of traffic beside computation, within the first tier or beyond."""
         contention, first = self.software.contention, self.cluster.tiers[:1]
         if contention is None or not first:
             return UNDISTURBED
@@ -140,88 +116,20 @@ def device_machine(
 
 
 def hides_tensor_collectives(plan: UniformPlan, software: Software) -> bool:
-    """Whether tensor-parallel collectives run beside products: those of sequence parallelism can,
-    piece by piece."""
+    """Whether sequence parallelism's collectives run beside products, piece by piece."""
     overlaps = software.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor
     return overlaps and plan.sequence_parallel
 
 
 def tensor_hides(tp: int, machine: Machine) -> float:
-    """Part of the tensor-parallel communication beside products that is gained: what is left slows
-    these down."""
+    """Part of the communication beside products that is gained; the rest slows them down."""
     near = not machine.cluster.tiers or tp <= machine.cluster.tiers[0].group_size
     return 1.0 - machine.hiding(near=near).shown_part
 
 
-def plan_rates(
-    plan: UniformPlan,
-    machine: Machine,
-    first: int = 0,
-    *,
-    in_pipeline: bool = False,
-    devices: int | None = None,
-) -> PlanRates:
-    """Rates of ``plan`` on the devices of ``machine`` from ``first`` on; ``in_pipeline``, as one
-    stage of several.
-
-    ``devices`` are those that work on a step together, None: those of the plan.
-
-    Replicas, context-parallel devices among them, hold the same weights, so gradients are reduced
-    over all of them; those of experts that are divided among them over the devices that have the
-    same ones.
-    """
-    software, cluster = machine.software, machine.cluster
-    policy = policy_under(software, plan)
-    copies = np.array(
-        [plan.copies, plan.copies // plan.divided_by]
-    )  # of a parameter, and of one that some of them divide
-    data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
-    dense = replicas(plan, cluster, first)
-    experts = dense if plan.divided_by == 1 else divided_replicas(plan, cluster, first)
-    hiding = machine.hiding(near=dense.within_first_tier)
-    hides = hidden_gathers(software) if plan.sharding == 3 else 1.0
-    return PlanRates(
-        tp=float(plan.tp),
-        accumulated=1 - 1 / plan.micro_batches,
-        micro_batches=float(plan.micro_batches),
-        copies=float(plan.copies),
-        zero_stage=plan.sharding,
-        working=int(working_column(np.array(plan.sharding), copies[1], plan.divided_by)),
-        overlap_tensor=hides_tensor_collectives(plan, software),
-        tensor_hides=tensor_hides(plan.tp, machine),
-        overlap_data=data,
-        shown_part=shown_of(hiding.shown_part, hides),
-        hidden_part=hiding.hidden_part,
-        weight_bytes=policy.state.weight,
-        gradient_bytes=policy.state.gradient,
-        resident_bytes=policy.resident_bytes(copies, plan.offload),
-        step_s=policy.step_s(copies, machine.stream_bytes_per_s),
-        wide=policy.wide(copies[0], plan.offload, machine.stream_bytes_per_s),
-        start_s=start_s(machine, in_pipeline or plan.pp > 1),
-        reserved_bytes=software.reserved_memory.value,
-        reduces_all=software.reduces_all,
-        gather_copy_s=gather_copy_s(machine, copies),
-        slower=float(slower_of(machine, plan.devices if devices is None else devices)),
-        between_s=between_s(software),
-        expert_split=plan.divided_by > 1,
-        tied_split=plan.tp2 > 1,
-        groups=group_rates(dense, experts, cluster),
-        host=host_rates(plan.offload, policy, copies, machine)._replace(
-            in_flight=float(min(plan.pp, plan.micro_batches))
-        ),
-    )
-
-
 def hidden_gathers(software: Software) -> float:
-    """Part of the gathers and reductions of ZeRO stage 3 that is hidden where there is time to hide
-    all of them."""
+    """Part of ZeRO-3's gathers and reductions that is hidden if there is time for all."""
     return 1.0 if software.sharding is None else software.sharding.hidden.value
-
-
-def shown_of(shown: Shown, hides: float) -> Shown:
-    """The part of communication that shows where ``shown`` of it would if only contention did, and
-    the rest hides in part."""
-    return shown + (1.0 - hides) * (1.0 - shown)
 
 
 def gather_copy_s(machine: Machine, copies: IntArray) -> FloatArray:
@@ -235,7 +143,7 @@ def gather_copy_s(machine: Machine, copies: IntArray) -> FloatArray:
     return np.where(copies > 1, each_s, 0.0)
 
 
-def slower_of(machine: Machine, devices: IntArray | int) -> FloatArray:
+def straggler_excess(machine: Machine, devices: IntArray | int) -> FloatArray:
     """How much longer arithmetic takes on the slowest of so many devices, which the others wait
     for: part of their usual time.
 
@@ -253,8 +161,7 @@ def between_s(software: Software) -> float:
 
 
 def start_s(machine: Machine, waits: bool | BoolArray) -> FloatArray:
-    """What a forward and a backward pass take longer where a stage ``waits`` before them for
-    another one, shape (..., 2)."""
+    """What passes take longer where a stage ``waits`` before them, shape (..., 2)."""
     starts = np.array([machine.pass_starts.forward_s, machine.pass_starts.backward_s])
     found: FloatArray = np.asarray(waits)[..., None] * starts
     return found
@@ -277,11 +184,9 @@ def host_rates(
             False, 0.0, np.zeros((3, 3)), none, none, none, none, none, none, 0.0, 0.0, np.inf
         )
     weight, gradient, state = policy.parts_bytes(copies)
-    weights, gradients, states = (
-        weight * offload.weights,
-        gradient * offload.gradients,
-        state * offload.optimizer,
-    )
+    weights = weight * offload.weights
+    gradients = gradient * offload.gradients
+    states = state * offload.optimizer
     read = policy.state.weight * offload.weights + policy.state.gradient * offload.gradients
     updated = read * policy.updated_part(copies)
     return HostRates(
@@ -313,95 +218,59 @@ def whole_bytes(plan: UniformPlan, machine: Machine) -> FloatArray:
         [policy_under(machine.software, plan, stage).whole_bytes for stage in range(ZERO_STAGES)]
     )
     both = whole[:, [0, 0, 1]]
-    return (
-        both
-        if plan.divided_by == 1
-        else np.concatenate([both, both * np.array([1.0, 0.0, 1.0])[:, None]])
-    )
+    if plan.divided_by == 1:
+        return both
+    return np.concatenate([both, both * np.array([1.0, 0.0, 1.0])[:, None]])
 
 
-@lru_cache(maxsize=4096)  # a search asks for those of many plans
-def group_rates(dense: DeviceGroups, experts: DeviceGroups, cluster: Cluster) -> GroupRates:
-    """Collectives over the groups of dense parameters and of experts."""
-    costs = [_level_costs(groups, cluster) for groups in (dense, experts)]
-    levels = max(1, *(len(each) for each in costs))
-    starts = max([1, *(len(level) for each in costs for level in each)])
-    algorithms = max(
-        [1, *(len(kind) for each in costs for level in each for start in level for kind in start)]
-    )
-    fixed_s, per_byte_s = np.zeros((2, 3, 2, levels, starts, algorithms))
-    sizes = np.ones((2, levels))
-    for which, (groups, each) in enumerate(zip((dense, experts), costs, strict=True)):
-        for level, of_starts in enumerate(each):
-            sizes[which, level] = groups.levels[level].size
-            for start, kinds in enumerate(of_starts):
-                for kind, lines in enumerate(kinds):
-                    fixed_s[kind, which, level, start, :] = np.inf
-                    for algorithm, (fixed, per_byte) in enumerate(lines):
-                        fixed_s[kind, which, level, start, algorithm] = fixed
-                        per_byte_s[kind, which, level, start, algorithm] = per_byte
-    return GroupRates(fixed_s, per_byte_s, sizes)
+def many_tied_s(
+    plans: UniformPlans, tied_parameters: float, gradient_bytes: float, cluster: Cluster
+) -> FloatArray:
+    """All-reduce of the gradients that the first and the last stage share (tied embeddings), shape
+    (N,); 0 on one stage.
 
-
-def _level_costs(
-    groups: DeviceGroups, cluster: Cluster
-) -> list[list[list[list[tuple[float, float]]]]]:
-    """(fixed, per byte) of every algorithm by kind by start by level."""
-    found = []
-    for level in groups.levels:
-        by_kind = [level.costs(kind, cluster, groups.starts) for kind in KINDS]
-        lines = [
-            [[(line.fixed_s, line.per_byte_s) for line in costs] for costs in starts]
-            for starts in by_kind
-        ]
-        found.append([list(kinds) for kinds in zip(*lines, strict=True)])
-    return found
+    It begins when both ends have synchronised theirs.
+    """
+    seconds = np.zeros(len(plans))
+    several = np.flatnonzero(plans.pp > 1)
+    if not len(several) or not tied_parameters:
+        return seconds
+    kind, payload_bytes = CollectiveKind.ALL_REDUCE, tied_parameters * gradient_bytes
+    if isinstance(plans.shape.group_order, Assignment):
+        tiers = np.arange(len(cluster.tiers))
+        costs = rectangle_costs_of(kind, np.where(tiers[:, None] == tiers, 2, 1), cluster)
+        place = outermost_tiers(plans.assigned[:, 1].T)[several]
+    else:
+        strides = ((plans.pp - 1) * plans.layouts.stage_strides)[several]
+        distinct, place = np.unique(strides, return_inverse=True)
+        costs = collective_costs_of(kind, np.full(len(distinct), 2), distinct, cluster)
+    seconds[several] = costs.seconds(np.full(costs.fixed_s.shape[1], payload_bytes))[place]
+    return seconds
 
 
 @dataclass(frozen=True, eq=False)
 class Messages:
-    """Messages between the stages of a pipeline, and the tied parameters' gradients between its
-    ends."""
+    """Messages between stages of a pipeline, and tied gradients between its ends."""
 
     plan: UniformPlan
     cluster: Cluster
 
+    @cached_property
+    def _plans(self) -> UniformPlans:
+        plan, order = self.plan, self.plan.group_order
+        if isinstance(order, Assignment):
+            plan = replace(plan, group_order=order.over(len(self.cluster.tiers)))
+        return UniformPlans.of(plan, overlap_gradients=False)
+
     def boundary_tiers(self) -> NDArray[np.int8]:
         """Tier of the messages over every boundary between chunks, shape (chunks - 1,); from the
         last stage to the first, too."""
-        plan, assigned = self.plan, self._stages_by_tier
-        every = (
-            boundary_tiers(self._layout, self.cluster)
-            if assigned is None
-            else carried_tiers(assigned, self.cluster)
-        )
-        between: NDArray[np.int8] = every[0]
-        if plan.interleave == 1:
+        between: NDArray[np.int8] = self._plans.boundary_tiers(self.cluster)[0]
+        if self.plan.interleave == 1:
             return between
-        ends = (
-            end_tiers(self._layout, self.cluster)
-            if assigned is None
-            else outermost_routes(assigned, self.cluster)
-        )
-        tiers: NDArray[np.int8] = np.tile(np.concatenate([between, ends]), plan.interleave)[:-1]
+        around = np.concatenate([between, self._plans.end_tiers(self.cluster)])
+        tiers: NDArray[np.int8] = np.tile(around, self.plan.interleave)[:-1]
         return tiers
-
-    @property
-    def _layout(self) -> PipelineLayouts:
-        """Where the pipelines of an order of groups lie."""
-        plan = self.plan
-        each = (plan.inner_devices, plan.stage_stride, plan.replica_stride, plan.pp, plan.dp)
-        return PipelineLayouts(*(np.array([value]) for value in each))
-
-    @property
-    def _stages_by_tier(self) -> NDArray[np.int64] | None:
-        """Stages in a block of every tier where they are assigned, shape (tiers, 1)."""
-        order = self.plan.group_order
-        return (
-            np.array(order.over(len(self.cluster.tiers)).pp)[:, None]
-            if isinstance(order, Assignment)
-            else None
-        )
 
     def seconds(self, payload_bytes: FloatArray, tiers: NDArray[np.int8]) -> FloatArray:
         """Seconds of messages of ``payload_bytes`` over ``tiers``, which broadcast.
@@ -422,21 +291,5 @@ class Messages:
         return scattered
 
     def tied_s(self, tied_parameters: float, gradient_bytes: float) -> float:
-        """All-reduce of the gradients that the first and the last stage share (tied embeddings); 0
-        on one stage.
-
-        It begins when both ends have synchronised theirs.
-        """
-        if self.plan.pp == 1 or not tied_parameters:
-            return 0.0
-        payload_bytes, assigned = tied_parameters * gradient_bytes, self._stages_by_tier
-        if assigned is not None:
-            ends = tuple(
-                np.where(np.arange(len(assigned)) == outermost_tiers(assigned), 2, 1).tolist()
-            )
-            return min(
-                cost.seconds(payload_bytes)
-                for cost in rectangle_costs(CollectiveKind.ALL_REDUCE, ends, self.cluster)
-            )
-        stride = (self.plan.pp - 1) * self.plan.stage_stride
-        return collective_s(CollectiveKind.ALL_REDUCE, payload_bytes, 2, stride, self.cluster)
+        """``many_tied_s`` of the plan."""
+        return float(many_tied_s(self._plans, tied_parameters, gradient_bytes, self.cluster)[0])

@@ -92,14 +92,12 @@ class StageReport:
     activation_bytes: float  # saved for the micro-batches in flight
     workspace_bytes: float
     reserved_bytes: float  # by the framework and its allocator, beyond what is allocated
-    forward_communication_s: float = (
-        0.0  # of ``forward_s``, as far as it shows: parts of products, tokens, sharded weights
-    )
+    # of ``forward_s``, as far as it shows: parts of products, tokens, sharded weights
+    forward_communication_s: float = 0.0
     backward_communication_s: float = 0.0  # of ``backward_s``
     host_bytes: float = 0.0  # in host memory
-    allocated_bytes: float | None = (
-        None  # by tensors: state, activations and workspace; null in files of before
-    )
+    # by tensors: state, activations and workspace; null in files of earlier versions
+    allocated_bytes: float | None = None
     degrees: Degrees | None = None
     recomputed_layers: int | None = None
 
@@ -132,8 +130,7 @@ class PipelineReport:
     whole_warm_up: bool = False
 
     def sent_s(self, forward: bool, chunk: int) -> float:
-        """Seconds for which a pass on ``chunk`` sends what it made: forward to the next chunk,
-        backward to the one before."""
+        """Seconds for which a pass on ``chunk`` sends its output to the next, or back."""
         if forward:
             return self.transfer_s[chunk] if chunk < len(self.transfer_s) else 0.0
         return self.backward_transfer_s[chunk - 1] if chunk else 0.0

@@ -7,26 +7,22 @@ stages there can be.
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.plans.compiled import inlined, inner, outer
-from Estimator.plans.host_traffic import HostRates, PassTraffic, host_exposed_s
+from Estimator.plans.host_traffic import HostRates, HostSeconds, PassTraffic, host_seconds
 from Estimator.plans.stage_totals import PassTotals, StageSizes, StageTimes
 
 FloatArray = NDArray[np.float64]
+Value = TypeVar("Value", float, NDArray[np.float64])
 
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = 0, 1, 2
 HELD, SENT, STEPPED, OFFLOADED = 0, 1, 2, 3  # of ``PlanRates.wide``
-DENSE, EXPERTS = (
-    0,
-    1,
-    # parameters with as many copies as can be, and those that some of these devices divide among
-    # them
-)
-STAGE_ROWS = 7  # what ``price_chunks`` says of a stage
+# Parameters with as many copies as can be, and those that some of these devices divide among them.
+DENSE, EXPERTS = 0, 1
 INDEX_BYTES = 8  # of a row's index in a sparse gradient: torch keeps them as int64
 
 
@@ -76,13 +72,28 @@ class PlanRates(NamedTuple):
     gather_copy_s: FloatArray  # (2,) of copies within a device, per parameter that ZeRO-3 gathers
     # how much longer arithmetic takes on the slowest of the plan's devices, part of what it takes
     # on a usual one
-    slower: float
+    straggler_excess: float
     between_s: float  # what the host does once per iteration, while its device waits
     # whether experts, or what a 2D layout divides twice, have fewer copies than other parameters
     expert_split: bool
     tied_split: bool  # whether tied parameters are among these
     groups: GroupRates
     host: HostRates
+
+
+class PassRates(NamedTuple):
+    """Of ``PlanRates`` what passes need, without arrays."""
+
+    tp: float
+    overlap_tensor: bool
+    tensor_hides: float
+    straggler_excess: float
+    overlap_data: bool
+    shown_part: float
+    hidden_part: float
+    accumulated: float
+    start_forward_s: float
+    start_backward_s: float
 
 
 class SparseRows(NamedTuple):
@@ -99,19 +110,54 @@ class SparseRows(NamedTuple):
     sent_bytes: float
 
 
-class StagePrice(NamedTuple):
-    """Seconds per micro-batch of a stage's passes, seconds that follow its last backward pass, the
-    update, and bytes.
+class StageParameters(NamedTuple):
+    """Parameters of a stage on one device, in so many ``layers``; tied ones count once where all
+    layers are on one stage.
 
-    ``fixed_bytes`` are infinite where the host has no room for what the stage keeps there.
+    ``dense`` ones are held by all replicas, those of ``wide`` weights among them stay as they are
+    where others are held in fp8; ``experts``, or what a 2D layout divides twice, are divided among
+    some of the replicas.
     """
 
-    forward_s: float
-    backward_s: float  # with what is recomputed
-    after_s: float
-    step_s: float
-    fixed_bytes: float  # all but activations
-    kept_bytes: float  # the same in host memory
+    layers: float
+    dense: float
+    experts: float
+    wide: float
+    rows: SparseRows
+
+
+class StagePrice(NamedTuple, Generic[Value]):
+    """Seconds and bytes of a stage: of one as numbers, of several as arrays of shape (stages,).
+
+    Passes and their parts are of one micro-batch on all chunks of the stage; parts are what their
+    layers' costs do not say. ``after_s`` are the exposed seconds of data-parallel communication
+    after the last backward pass.
+    """
+
+    forward_s: Value
+    backward_s: Value  # with what is recomputed
+    after_s: Value
+    step_s: Value
+    state_bytes: Value  # of parameters
+    workspace_bytes: Value
+    # All but activations; infinite where the host has no room for what a stage of one chunk keeps.
+    fixed_bytes: Value
+    host_state_bytes: Value  # of parameters, in host memory
+    launch_s: Value
+    forward_launch_s: Value  # of ``launch_s``, the forward pass's
+    hidden_tensor_s: Value
+    exposed_data_s: Value
+    forward_data_s: Value  # of ``exposed_data_s``, the forward pass's
+    hidden_data_s: Value
+    hidden_once_s: Value  # of the communication after the last micro-batch
+    exposed_host_s: Value  # waiting for host memory
+    forward_host_s: Value  # of ``exposed_host_s``, the forward pass's
+    hidden_host_s: Value
+    step_waiting_s: Value  # of ``step_s``, waiting for host memory
+    hidden_step_host_s: Value  # of the host traffic of the step
+
+
+PRICE_FIELDS = len(StagePrice._fields)
 
 
 class HostTraffic(NamedTuple):
@@ -137,6 +183,19 @@ class PassPrice(NamedTuple):
     launch_s: float  # what the host takes longer than the device
     hidden_tensor_s: float
     exposed_data_s: float
+
+
+class ChunkPrice(NamedTuple):
+    """Seconds of a chunk's passes, and parts of them as in ``StagePrice``."""
+
+    forward_s: float
+    backward_s: float  # with what is recomputed
+    forward_launch_s: float
+    backward_launch_s: float
+    hidden_tensor_s: float
+    forward_data_s: float  # exposed
+    backward_data_s: float
+    data_s: float  # exposed or not
 
 
 class SyncPrice(NamedTuple):
@@ -165,9 +224,9 @@ def collective_s(rates: GroupRates, kind: int, which: int, payload_bytes: float)
         for start in range(rates.fixed_s.shape[3]):
             fastest_s = np.inf
             for algorithm in range(rates.fixed_s.shape[4]):
+                per_byte_s = rates.per_byte_s[kind, which, level, start, algorithm]
                 seconds = (
-                    rates.fixed_s[kind, which, level, start, algorithm]
-                    + rates.per_byte_s[kind, which, level, start, algorithm] * left_bytes
+                    rates.fixed_s[kind, which, level, start, algorithm] + per_byte_s * left_bytes
                 )
                 fastest_s = min(fastest_s, seconds)
             slowest_s = max(slowest_s, fastest_s)
@@ -186,15 +245,14 @@ def parameters_s(
     pieces: float,
     more_bytes: float,
 ) -> float:
-    """Seconds of a collective over all parameters of a stage, ``more_bytes`` besides, in ``pieces``
-    one after another."""
+    """A collective over a stage's parameters and ``more_bytes``, in ``pieces`` by turns."""
     seconds = collective_s(rates.groups, kind, DENSE, (dense * bytes_each + more_bytes) / pieces)
     if experts > 0.0:
         seconds += collective_s(rates.groups, kind, EXPERTS, experts * bytes_each / pieces)
     return pieces * seconds
 
 
-@inner
+@inlined
 def sparse_rows(rates: PlanRates, sizes: StageSizes, first: int, step: int) -> SparseRows:
     """Those of the chunks from ``first`` on, ``step`` apart; each row of a table counts once,
     however often it is read.
@@ -204,11 +262,9 @@ def sparse_rows(rates: PlanRates, sizes: StageSizes, first: int, step: int) -> S
     """
     table_parameters, read_parameters, index_bytes, sent_bytes = 0.0, 0.0, 0.0, 0.0
     for kind in range(sizes.tables.shape[1] if rates.zero_stage == 0 else 0):
-        rows, read, width = (
-            sizes.table_sizes[kind, 0],
-            sizes.table_sizes[kind, 1],
-            sizes.table_sizes[kind, 2],
-        )
+        rows = sizes.table_sizes[kind, 0]
+        read = sizes.table_sizes[kind, 1]
+        width = sizes.table_sizes[kind, 2]
         own = min(rows, read * rates.micro_batches)
         every = min(rows, read * rates.micro_batches * rates.copies)
         count = 0.0
@@ -221,113 +277,89 @@ def sparse_rows(rates: PlanRates, sizes: StageSizes, first: int, step: int) -> S
     return SparseRows(table_parameters, read_parameters, index_bytes, sent_bytes)
 
 
+@inlined
+def stage_parameters(
+    rates: PlanRates, sizes: StageSizes, first: int, step: int, shared: float
+) -> StageParameters:
+    """Those of the stage of the chunks from ``first`` on, ``step`` apart, of which ``shared`` count
+    once more among its layers."""
+    layers, parameters, experts, wide = 0.0, -shared, 0.0, -shared
+    for chunk in range(first, len(sizes.layers), step):
+        layers += sizes.layers[chunk]
+        parameters += sizes.parameters[chunk]
+        experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
+        wide += sizes.wide_parameters[chunk]
+    experts -= shared if rates.tied_split else 0.0
+    rows = sparse_rows(rates, sizes, first, step)
+    return StageParameters(layers, parameters - experts, experts, wide, rows)
+
+
 @inner
-def synchronisation(
-    rates: PlanRates, dense: float, experts: float, wide: float, rows: SparseRows, layers: float
-) -> SyncPrice:
-    """Communication of a stage of so many parameters, those of ``wide`` weights among the dense
-    ones.
+def synchronisation(rates: PlanRates, held: StageParameters) -> SyncPrice:
+    """Communication of a stage that holds these parameters.
 
-    ZeRO-3 gathers layer by layer (Rajbhandari et al. 2020).
-
-    Sparse gradients are gathered by all replicas, values and indices, and added up there, as
-    torch's DistributedDataParallel does.
+    ZeRO-3 gathers layer by layer (Rajbhandari et al. 2020). Sparse gradients are gathered by all
+    replicas, values and indices, and added up there, as torch's DistributedDataParallel does.
     """
-    gradient, weight, more = rates.gradient_bytes, rates.weight_bytes, rates.wide[SENT] * wide
+    dense, experts, layers = held.dense, held.experts, held.layers
+    gradient, weight, more = rates.gradient_bytes, rates.weight_bytes, rates.wide[SENT] * held.wide
     if rates.zero_stage == 0:
-        dense_s = parameters_s(
-            rates, ALL_REDUCE, dense - rows.table_parameters, experts, gradient, 1.0, 0.0
-        )
-        return SyncPrice(
-            0.0, 0.0, dense_s + collective_s(rates.groups, ALL_GATHER, DENSE, rows.sent_bytes), 0.0
-        )
-    scatter_s = parameters_s(
-        rates,
-        REDUCE_SCATTER,
-        dense,
-        experts,
-        gradient,
-        layers if rates.zero_stage == 3 else 1.0,
-        0.0,
-    )
+        dense -= held.rows.table_parameters
+        reduce_s = parameters_s(rates, ALL_REDUCE, dense, experts, gradient, 1.0, 0.0)
+        rows_s = collective_s(rates.groups, ALL_GATHER, DENSE, held.rows.sent_bytes)
+        return SyncPrice(0.0, 0.0, reduce_s + rows_s, 0.0)
     if rates.zero_stage == 3:
         copies_s = rates.gather_copy_s[DENSE] * dense + rates.gather_copy_s[EXPERTS] * experts
-        return SyncPrice(
-            parameters_s(rates, ALL_GATHER, dense, experts, weight, layers, more) + copies_s,
-            scatter_s,
-            0.0,
-            0.0,
-        )
+        gather_s = parameters_s(rates, ALL_GATHER, dense, experts, weight, layers, more) + copies_s
+        scatter_s = parameters_s(rates, REDUCE_SCATTER, dense, experts, gradient, layers, 0.0)
+        return SyncPrice(gather_s, scatter_s, 0.0, 0.0)
     gather_s = parameters_s(rates, ALL_GATHER, dense, experts, weight, 1.0, more)
+    kind = ALL_REDUCE if rates.zero_stage == 1 and rates.reduces_all else REDUCE_SCATTER
+    reduce_s = parameters_s(rates, kind, dense, experts, gradient, 1.0, 0.0)
     if rates.zero_stage == 2:
-        return SyncPrice(0.0, scatter_s, 0.0, gather_s)
-    if rates.reduces_all:
-        return SyncPrice(
-            0.0, 0.0, parameters_s(rates, ALL_REDUCE, dense, experts, gradient, 1.0, 0.0), gather_s
-        )
-    return SyncPrice(0.0, 0.0, scatter_s, gather_s)
+        return SyncPrice(0.0, reduce_s, 0.0, gather_s)
+    return SyncPrice(0.0, 0.0, reduce_s, gather_s)
 
 
 @inlined
 def exposed_s(
-    rates: PlanRates, communication_s: float, computation_s: float, layers: float
+    communication_s: float, computation_s: float, layers: float, shown_part: float, hidden: float
 ) -> float:
     """What ``communication_s`` adds to ``computation_s`` when it runs beside it, both layer by
-    layer.
+    layer: with the ``shown_part`` and ``hidden_part`` of ``PlanRates``.
 
     The communication of a layer can only hide behind the computation of another one, so one layer's
     share always shows; the rest slows it down (``Estimator.network.contention``).
     """
     one, rest = 1.0 / layers, (layers - 1.0) / layers
-    return max(
-        communication_s - computation_s * rest * rates.hidden_part,
-        communication_s * (one + rest * rates.shown_part),
-    )
-
-
-@inlined
-def pass_price(
-    rates: PlanRates,
-    device_s: float,
-    host_s: float,
-    tensor_s: float,
-    products_s: float,
-    arithmetic_s: float,
-    data_s: float,
-    layers: float,
-) -> PassPrice:
-    """A pass through ``layers`` layers: the host runs ahead of the device, so the slower of the two
-    decides over all of them."""
-    hidden_s = (
-        min(tensor_s, products_s) * (1.0 - 1.0 / rates.tp) * rates.tensor_hides
-        if rates.overlap_tensor
-        else 0.0
-    )
-    occupied_s = device_s + arithmetic_s * rates.slower + tensor_s - hidden_s
-    busy_s = max(occupied_s, host_s)
-    shown_s = (
-        exposed_s(rates, data_s, busy_s, layers) if rates.overlap_data and data_s > 0.0 else data_s
-    )
-    return PassPrice(busy_s + shown_s, busy_s - occupied_s, hidden_s, shown_s)
+    least_s = communication_s - computation_s * rest * hidden
+    return max(least_s, communication_s * (one + rest * shown_part))
 
 
 @inlined
 def pass_of(
-    rates: PlanRates, totals: PassTotals, at: int, more_s: float, data_s: float, layers: float
+    rates: PassRates | PlanRates,
+    totals: PassTotals,
+    at: int,
+    more_s: float,
+    data_s: float,
+    layers: float,
 ) -> PassPrice:
-    """The pass of stage ``at``, with ``more_s`` of the device besides."""
-    device_s = totals.device_s[at] + more_s
-    products_s, arithmetic_s = totals.products_s[at], totals.arithmetic_s[at]
-    return pass_price(
-        rates,
-        device_s,
-        totals.host_s[at],
-        totals.tensor_s[at],
-        products_s,
-        arithmetic_s,
-        data_s,
-        layers,
-    )
+    """A pass through the ``layers`` layers of chunk ``at``, with ``more_s`` of the device besides.
+
+    The host runs ahead of the device, so the slower of the two decides over all of them.
+    """
+    tensor_s, hidden_s = totals.tensor_s[at], 0.0
+    if rates.overlap_tensor:
+        concurrent_s = min(tensor_s, totals.products_s[at])
+        hidden_s = concurrent_s * (1.0 - 1.0 / rates.tp) * rates.tensor_hides
+    arithmetic_s = totals.arithmetic_s[at] * rates.straggler_excess
+    occupied_s = totals.device_s[at] + more_s + arithmetic_s + tensor_s - hidden_s
+    busy_s = max(occupied_s, totals.host_s[at])
+    shown_s = data_s
+    if rates.overlap_data and data_s > 0.0:
+        shown_s = exposed_s(data_s, busy_s, layers, rates.shown_part, rates.hidden_part)
+    return PassPrice(busy_s + shown_s, busy_s - occupied_s, hidden_s, shown_s)
 
 
 @inlined
@@ -341,238 +373,223 @@ def once_s(
     """
     if not rates.overlap_data:
         return sync.last_reduce_s + sync.update_s
-    return exposed_s(rates, sync.last_reduce_s, backward_s, layers) + exposed_s(
-        rates, sync.update_s, forward_s, layers
-    )
+    shown, hidden = rates.shown_part, rates.hidden_part
+    reduce_s = exposed_s(sync.last_reduce_s, backward_s, layers, shown, hidden)
+    return reduce_s + exposed_s(sync.update_s, forward_s, layers, shown, hidden)
 
 
 @inner
 def host_traffic(
-    rates: PlanRates,
-    sizes: StageSizes,
-    first: int,
-    step: int,
-    dense: float,
-    experts: float,
-    wide: float,
-    rows: SparseRows,
+    rates: PlanRates, sizes: StageSizes, first: int, step: int, held: StageParameters
 ) -> HostTraffic:
-    """That of the chunks from ``first`` on, ``step`` apart; of sparse tables only rows with a
-    gradient are on their way."""
-    host = rates.host
-    if not host.used:
-        return HostTraffic(0.0, 0.0, PassTraffic(0.0, 0.0), 0.0, 0.0, 0.0)
-    unread = rows.table_parameters - rows.read_parameters
+    """That of the stage of the chunks from ``first`` on, ``step`` apart; of sparse tables only rows
+    with a gradient are on their way."""
+    host, dense, experts = rates.host, held.dense, held.experts
+    unread = held.rows.table_parameters - held.rows.read_parameters
     touched = dense - unread
-    wider = rates.wide[OFFLOADED] * wide
+    wider = rates.wide[OFFLOADED] * held.wide
     weights = host.weights[DENSE] * dense + host.weights[EXPERTS] * experts + wider
     gradients = host.gradients[DENSE] * touched + host.gradients[EXPERTS] * experts
     largest, largest_experts = 0.0, 0.0
     for chunk in range(first, len(sizes.layers), step):
         largest = max(largest, sizes.largest[chunk, 1 if rates.expert_split else 0])
-        largest_experts = max(
-            largest_experts, sizes.largest[chunk, 2] if rates.expert_split else 0.0
-        )
+        if rates.expert_split:
+            largest_experts = max(largest_experts, sizes.largest[chunk, 2])
     state = host.state[DENSE] * dense + host.state[EXPERTS] * experts
     both = host.weights + host.gradients
     buffer = both[DENSE] * largest + both[EXPERTS] * largest_experts
     step_buffer = host.state[DENSE] * largest + host.state[EXPERTS] * largest_experts
+    step_in = host.step_in[DENSE] * touched + host.step_in[EXPERTS] * experts
+    step_out = host.step_out[DENSE] * touched + host.step_out[EXPERTS] * experts + wider
+    kept = host.kept[DENSE] * dense + host.kept[EXPERTS] * experts + wider
     return HostTraffic(
         weights,
         gradients,
-        PassTraffic(
-            host.step_in[DENSE] * touched + host.step_in[EXPERTS] * experts,
-            host.step_out[DENSE] * touched + host.step_out[EXPERTS] * experts + wider,
-        ),
+        PassTraffic(step_in, step_out),
         min(2.0 * buffer, weights + gradients),
         min(2.0 * step_buffer, state),
-        host.kept[DENSE] * dense
-        + host.kept[EXPERTS] * experts
-        + wider
-        - host.kept_gradient * unread,
+        kept - host.kept_gradient * unread,
+    )
+
+
+@inlined
+def pass_rates(rates: PlanRates) -> PassRates:
+    """What passes need: compiled calls copy and count every array that they get."""
+    return PassRates(
+        rates.tp,
+        rates.overlap_tensor,
+        rates.tensor_hides,
+        rates.straggler_excess,
+        rates.overlap_data,
+        rates.shown_part,
+        rates.hidden_part,
+        rates.accumulated,
+        rates.start_s[0],
+        rates.start_s[1],
     )
 
 
 @inner
-def forward_traffic(
-    traffic: HostTraffic, sizes: StageSizes, chunk: int, share: float
-) -> PassTraffic:
-    """That of a forward pass of a ``chunk`` with such a ``share`` of its stage's layers."""
-    return PassTraffic(traffic.weights * share, sizes.offloaded_bytes[chunk])
-
-
-@inner
-def backward_traffic(
-    rates: PlanRates, traffic: HostTraffic, sizes: StageSizes, chunk: int, share: float
-) -> PassTraffic:
-    """That of a backward pass, with what is recomputed."""
-    gradients = traffic.gradients * share
-    return PassTraffic(
-        traffic.weights * share + sizes.offloaded_bytes[chunk] + gradients * rates.accumulated,
-        gradients,
+def chunk_price(
+    rates: PassRates, times: StageTimes, sync: SyncPrice, chunk: int, layers: float, share: float
+) -> ChunkPrice:
+    """The passes of a chunk with a ``share`` of its stage's layers, host memory apart."""
+    gather_s, reduce_s = sync.gather_s * share, sync.reduce_s * share
+    added_s = times.accumulation_s[chunk] * rates.accumulated
+    forward = pass_of(rates, times.forward, chunk, 0.0, gather_s, layers)
+    recompute = pass_of(rates, times.recompute, chunk, 0.0, 0.0, layers)
+    backward = pass_of(rates, times.backward, chunk, added_s, gather_s + reduce_s, layers)
+    return ChunkPrice(
+        forward.total_s + rates.start_forward_s,
+        recompute.total_s + backward.total_s + rates.start_backward_s,
+        forward.launch_s + rates.start_forward_s,
+        recompute.launch_s + backward.launch_s + rates.start_backward_s,
+        forward.hidden_tensor_s + recompute.hidden_tensor_s + backward.hidden_tensor_s,
+        forward.exposed_data_s,
+        backward.exposed_data_s,
+        2.0 * gather_s + reduce_s,
     )
-
-
-@inner
-def chunk_passes_s(
-    rates: PlanRates, times: StageTimes, sync: SyncPrice, at: int, layers: float, share: float
-) -> tuple[float, float]:
-    """Forward and whole backward pass of chunk ``at``, whose ``layers`` layers are ``share`` of
-    those of its stage."""
-    forward = pass_of(rates, times.forward, at, 0.0, sync.gather_s * share, layers)
-    again = pass_of(rates, times.recompute, at, 0.0, 0.0, layers)
-    more_s = times.accumulation_s[at] * rates.accumulated
-    backward = pass_of(
-        rates, times.backward, at, more_s, (sync.gather_s + sync.reduce_s) * share, layers
-    )
-    return forward.total_s + rates.start_s[0], again.total_s + backward.total_s + rates.start_s[1]
 
 
 @inner
 def stage_price(
-    rates: PlanRates, times: StageTimes, sizes: StageSizes, at: int, shared: float
-) -> StagePrice:
-    """Stage ``at`` of one chunk; ``shared`` of its parameters count once more among its layers
-    (tied, where all are here)."""
-    layers, parameters = sizes.layers[at], sizes.parameters[at] - shared
-    experts = sizes.expert_parameters[at] if rates.expert_split else 0.0
-    experts -= shared if rates.tied_split else 0.0
-    dense, wide = parameters - experts, sizes.wide_parameters[at] - shared
-    rows = sparse_rows(rates, sizes, at, len(sizes.layers))
-    sync = synchronisation(rates, dense, experts, wide, rows, layers)
-    forward_s, backward_s = chunk_passes_s(rates, times, sync, at, layers, 1.0)
-    after_s = once_s(rates, sync, forward_s, backward_s, layers)
-    update_s, workspace_bytes = (
-        step_s(rates, dense, experts, wide, rows),
-        sizes.workspace_bytes[at, rates.working],
-    )
-    kept_bytes = 0.0
+    rates: PlanRates,
+    times: StageTimes,
+    sizes: StageSizes,
+    first: int,
+    step: int,
+    shared: float,
+    chunks_s: FloatArray,
+) -> StagePrice[float]:
+    """The stage of the chunks from ``first`` on, ``step`` apart: of one, where ``step`` is the
+    number of all.
+
+    ``shared`` of its parameters count once more among its layers (tied, where all are here). Fills
+    ``chunks_s`` (2, chunks) with seconds of forward and whole backward passes as far as it reaches.
+    """
+    held = stage_parameters(rates, sizes, first, step, shared)
+    sync, of_passes = synchronisation(rates, held), pass_rates(rates)
+    traffic = HostTraffic(0.0, 0.0, PassTraffic(0.0, 0.0), 0.0, 0.0, 0.0)
     if rates.host.used:
-        traffic = host_traffic(rates, sizes, at, len(sizes.layers), dense, experts, wide, rows)
-        forward_s += host_exposed_s(
-            rates.host, forward_traffic(traffic, sizes, at, 1.0), forward_s, layers
-        )
-        backward_s += host_exposed_s(
-            rates.host, backward_traffic(rates, traffic, sizes, at, 1.0), backward_s, layers
-        )
-        update_s += host_exposed_s(rates.host, traffic.step, update_s, layers)
+        traffic = host_traffic(rates, sizes, first, step, held)
+    forward_s, backward_s, workspace_bytes, offloaded_bytes = 0.0, 0.0, 0.0, 0.0
+    launch_s, forward_launch_s, hidden_tensor_s = 0.0, 0.0, 0.0
+    exposed_data_s, forward_data_s, data_s = 0.0, 0.0, 0.0
+    forward_host_s, backward_host_s, hidden_host_s = 0.0, 0.0, 0.0
+    for chunk in range(first, len(sizes.layers), step):
+        layers = sizes.layers[chunk]
+        share = layers / held.layers
+        price = chunk_price(of_passes, times, sync, chunk, layers, share)
+        chunk_forward_s, chunk_backward_s = price.forward_s, price.backward_s
+        forward_s += chunk_forward_s
+        backward_s += chunk_backward_s
+        forward_launch_s += price.forward_launch_s
+        launch_s += price.forward_launch_s + price.backward_launch_s
+        hidden_tensor_s += price.hidden_tensor_s
+        forward_data_s += price.forward_data_s
+        exposed_data_s += price.forward_data_s + price.backward_data_s
+        data_s += price.data_s
+        workspace_bytes = max(workspace_bytes, sizes.workspace_bytes[chunk, rates.working])
+        offloaded_bytes += sizes.offloaded_bytes[chunk]
+        if rates.host.used:
+            gradients, offloaded = traffic.gradients * share, sizes.offloaded_bytes[chunk]
+            weights = traffic.weights * share
+            forward_traffic = PassTraffic(weights, offloaded)
+            to_device = weights + offloaded + gradients * rates.accumulated
+            backward_traffic = PassTraffic(to_device, gradients)
+            forward_host = host_seconds(rates.host, forward_traffic, chunk_forward_s, layers)
+            backward_host = host_seconds(rates.host, backward_traffic, chunk_backward_s, layers)
+            chunk_forward_s += forward_host.exposed_s
+            chunk_backward_s += backward_host.exposed_s
+            forward_host_s += forward_host.exposed_s
+            backward_host_s += backward_host.exposed_s
+            hidden_host_s += forward_host.hidden_s + backward_host.hidden_s
+        if chunk < chunks_s.shape[1]:
+            chunks_s[0, chunk], chunks_s[1, chunk] = chunk_forward_s, chunk_backward_s
+    after_s = once_s(rates, sync, forward_s, backward_s, held.layers)
+    update_s = step_s(rates, held)
+    of_step, room_bytes = HostSeconds(0.0, 0.0), 0.0
+    if rates.host.used:
+        of_step = host_seconds(rates.host, traffic.step, update_s, held.layers)
         workspace_bytes = max(workspace_bytes, traffic.step_buffer) + traffic.buffer
-        kept_bytes = traffic.kept_bytes
-        if kept_bytes + rates.host.in_flight * sizes.offloaded_bytes[at] > rates.host.room_bytes * (
-            1.0 + 1e-12
-        ):
-            workspace_bytes = np.inf
+        kept_bytes = traffic.kept_bytes + rates.host.in_flight * offloaded_bytes
+        room_bytes = np.inf if kept_bytes > rates.host.room_bytes * (1.0 + 1e-12) else 0.0
+    whole_state = state_bytes(rates, held)
+    exposed_host_s = forward_host_s + backward_host_s
     return StagePrice(
-        forward_s,
-        backward_s,
+        forward_s + forward_host_s,
+        backward_s + backward_host_s,
         after_s,
-        update_s,
-        state_bytes(rates, dense, experts, wide, rows) + workspace_bytes + rates.reserved_bytes,
-        kept_bytes,
+        update_s + of_step.exposed_s,
+        whole_state,
+        workspace_bytes,
+        whole_state + workspace_bytes + rates.reserved_bytes + room_bytes,
+        traffic.kept_bytes,
+        launch_s,
+        forward_launch_s,
+        hidden_tensor_s,
+        exposed_data_s,
+        forward_data_s,
+        data_s - exposed_data_s,
+        sync.last_reduce_s + sync.update_s - after_s,
+        exposed_host_s,
+        forward_host_s,
+        hidden_host_s,
+        of_step.exposed_s,
+        of_step.hidden_s,
     )
 
 
 @outer
-def price_chunks(
+def price_stages(
     rates: PlanRates,
     times: StageTimes,
     sizes: StageSizes,
     pp: int,
     tied: float,
     chunks_s: FloatArray,
-    stages: FloatArray,
+    prices: FloatArray,
 ) -> None:
     """Price a pipeline whose chunk c, in model order, runs on stage c % pp; ``tied`` parameters
     count once on a single stage.
 
-    Fills ``chunks_s`` (2, chunks) with seconds of forward and whole backward passes, and ``stages``
-    (``STAGE_ROWS``, pp) with the seconds after the last backward pass and of the step, bytes of
-    parameters' state, of the workspace, and reserved, the seconds of the step in which it waits for
-    the host, and bytes of parameters' state in host memory.
+    Fills ``chunks_s`` (2, chunks) with seconds of forward and whole backward passes, and ``prices``
+    (PRICE_FIELDS, pp) with the fields of each stage's ``StagePrice``.
     """
     for stage in range(pp):
-        price_stage(rates, times, sizes, pp, stage, tied, chunks_s, stages)
+        shared = tied if pp == 1 else 0.0
+        price = stage_price(rates, times, sizes, stage, pp, shared, chunks_s)
+        for field in range(PRICE_FIELDS):
+            prices[field, stage] = price[field]
 
 
-@inner
-def price_stage(
-    rates: PlanRates,
-    times: StageTimes,
-    sizes: StageSizes,
-    pp: int,
-    stage: int,
-    tied: float,
-    chunks_s: FloatArray,
-    stages: FloatArray,
-) -> None:
-    """``price_chunks`` of one of the stages."""
-    chunks = chunks_s.shape[1]
-    layers, parameters, experts, wide, workspace_bytes = 0.0, 0.0, 0.0, 0.0, 0.0
-    for chunk in range(stage, chunks, pp):
-        layers += sizes.layers[chunk]
-        parameters += sizes.parameters[chunk]
-        experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
-        wide += sizes.wide_parameters[chunk]
-        workspace_bytes = max(workspace_bytes, sizes.workspace_bytes[chunk, rates.working])
-    shared = tied if pp == 1 else 0.0
-    experts -= shared if rates.tied_split else 0.0
-    dense, wide = parameters - experts - shared, wide - shared
-    rows = sparse_rows(rates, sizes, stage, pp)
-    sync = synchronisation(rates, dense, experts, wide, rows, layers)
-    forward_s, backward_s = 0.0, 0.0
-    for chunk in range(stage, chunks, pp):
-        share = sizes.layers[chunk] / layers
-        chunks_s[0, chunk], chunks_s[1, chunk] = chunk_passes_s(
-            rates, times, sync, chunk, sizes.layers[chunk], share
-        )
-        forward_s += chunks_s[0, chunk]
-        backward_s += chunks_s[1, chunk]
-    stages[0, stage] = once_s(rates, sync, forward_s, backward_s, layers)
-    stages[1, stage] = step_s(rates, dense, experts, wide, rows)
-    stages[2, stage] = state_bytes(rates, dense, experts, wide, rows)
-    stages[3, stage] = workspace_bytes
-    stages[4, stage] = rates.reserved_bytes
-    stages[5, stage], stages[6, stage] = 0.0, 0.0
-    if not rates.host.used:
-        return
-    traffic = host_traffic(rates, sizes, stage, pp, dense, experts, wide, rows)
-    for chunk in range(stage, chunks, pp):
-        count, share = sizes.layers[chunk], sizes.layers[chunk] / layers
-        forward = forward_traffic(traffic, sizes, chunk, share)
-        backward = backward_traffic(rates, traffic, sizes, chunk, share)
-        chunks_s[0, chunk] += host_exposed_s(rates.host, forward, chunks_s[0, chunk], count)
-        chunks_s[1, chunk] += host_exposed_s(rates.host, backward, chunks_s[1, chunk], count)
-    stages[5, stage] = host_exposed_s(rates.host, traffic.step, stages[1, stage], layers)
-    stages[1, stage] += stages[5, stage]
-    stages[3, stage] = max(workspace_bytes, traffic.step_buffer) + traffic.buffer
-    stages[6, stage] = traffic.kept_bytes
+@outer
+def parameters_of(
+    rates: PlanRates, sizes: StageSizes, stage: int, pp: int, tied: float
+) -> StageParameters:
+    """``stage_parameters`` of such a stage."""
+    return stage_parameters(rates, sizes, stage, pp, tied if pp == 1 else 0.0)
 
 
 @inlined
-def step_s(rates: PlanRates, dense: float, experts: float, wide: float, rows: SparseRows) -> float:
+def step_s(rates: PlanRates, held: StageParameters) -> float:
     """The optimizer's update of a stage's parameters, and what the host does once per iteration.
 
     Of sparse tables it touches the rows with a gradient (SparseAdam).
     """
-    touched = dense - (rows.table_parameters - rows.read_parameters)
-    wider_s = rates.wide[STEPPED] * wide
-    return (
-        rates.step_s[DENSE] * touched + rates.step_s[EXPERTS] * experts + wider_s + rates.between_s
-    )
+    touched = held.dense - (held.rows.table_parameters - held.rows.read_parameters)
+    updated_s = rates.step_s[DENSE] * touched + rates.step_s[EXPERTS] * held.experts
+    return updated_s + rates.wide[STEPPED] * held.wide + rates.between_s
 
 
 @inlined
-def state_bytes(
-    rates: PlanRates, dense: float, experts: float, wide: float, rows: SparseRows
-) -> float:
+def state_bytes(rates: PlanRates, held: StageParameters) -> float:
     """Weights, gradients and optimizer state of a stage on one device.
 
     A sparse gradient holds the rows of all replicas once they are gathered, which the step needs.
     """
-    whole = (
-        rates.resident_bytes[DENSE] * dense
-        + rates.resident_bytes[EXPERTS] * experts
-        + rates.wide[HELD] * wide
-    )
-    unread = rows.table_parameters - rows.read_parameters
-    return whole - (rates.gradient_bytes - rates.host.kept_gradient) * unread + rows.index_bytes
+    resident = rates.resident_bytes
+    whole = resident[DENSE] * held.dense + resident[EXPERTS] * held.experts
+    unread = held.rows.table_parameters - held.rows.read_parameters
+    kept_gradients = (rates.gradient_bytes - rates.host.kept_gradient) * unread
+    return whole + rates.wide[HELD] * held.wide - kept_gradients + held.rows.index_bytes

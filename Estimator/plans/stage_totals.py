@@ -83,33 +83,19 @@ class StageSizes(NamedTuple):
 
     @property
     def counts(self) -> FloatArray:
-        """What decides the price of parameters: layers, parameters, those of experts and of wide
-        weights, and tables."""
-        return np.column_stack(
-            [
-                self.layers,
-                self.parameters,
-                self.expert_parameters,
-                self.wide_parameters,
-                self.tables,
-            ]
-        )
+        """What prices parameters: layers, parameters, of experts, wide ones, and tables."""
+        parameters = self.parameters, self.expert_parameters, self.wide_parameters
+        return np.column_stack([self.layers, *parameters, self.tables])
 
 
 def pass_totals(costs: PassCosts) -> PassTotals:
     """Passes as the compiled formulas take them."""
-    return PassTotals(
-        costs.device_s,
-        costs.host_s,
-        costs.tensor_s + costs.sequence_s,
-        costs.products_s,
-        costs.arithmetic_s,
-    )
+    tensor_s = costs.tensor_s + costs.sequence_s
+    return PassTotals(costs.device_s, costs.host_s, tensor_s, costs.products_s, costs.arithmetic_s)
 
 
 def time_columns(costs: LayerCosts, configuration: int) -> FloatArray:
-    """Columns of ``StageTimes`` of every layer in execution order on one configuration, shape
-    (layers, 16)."""
+    """Columns of ``StageTimes`` of every layer on a configuration, shape (layers, 16)."""
     columns: list[FloatArray] = []
     for each in (costs.forward, costs.recompute, costs.backward):
         one = PassCosts(*(getattr(each, name)[configuration] for name in PASS_FIELDS))
@@ -128,8 +114,7 @@ def times_of(columns: FloatArray) -> StageTimes:
 def chunk_times(
     costs: LayerCosts, configuration: int, order: Order, firsts: IntArray
 ) -> StageTimes:
-    """Times of chunks that hold the layers in ``order``, each from its place of ``firsts``
-    (chunks,) on."""
+    """Times of chunks of the layers in ``order``, each from its place in ``firsts`` on."""
     return times_of(np.add.reduceat(time_columns(costs, configuration)[order], firsts, axis=0))
 
 
@@ -137,36 +122,20 @@ def chunk_sizes(
     sizes: LayerSizes, order: Order, firsts: IntArray, whole_bytes: FloatArray
 ) -> StageSizes:
     """Sizes of such chunks; ``whole_bytes`` (K, 3, 2) as in ``stage_sizes``."""
-    summed, (alone, beside) = sizes.summed[order], sizes.working_bytes(whole_bytes)
+    summed, (alone, prefetched) = sizes.summed[order], sizes.working_bytes(whole_bytes)
     following = np.ones(len(summed) - 1, np.bool_)
     following[firsts[1:] - 1] = False
-    working = with_neighbours(alone[order], beside[order], following)
-    parameters, experts, wide = (
-        np.ascontiguousarray(column) for column in np.add.reduceat(summed, firsts, axis=0).T
-    )
-    counts = np.diff(firsts, append=len(summed))
-    layers = counts.astype(np.float64)
+    working = with_neighbours(alone[order], prefetched[order], following)
+    chunk = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=len(summed)))
     members = np.zeros((len(firsts), len(summed)), np.bool_)
-    members[np.repeat(np.arange(len(firsts)), counts), np.arange(len(summed))[order]] = True
-    tables = np.add.reduceat(sizes.tables_of_layers[order], firsts, axis=0)
-    workspace = np.maximum.reduceat(working, firsts, axis=0)
-    largest, none = (
+    members[chunk, np.arange(len(summed))[order]] = True
+    return _stage_sizes(
+        sizes,
+        members,
+        np.add.reduceat(summed, firsts, axis=0),
+        np.add.reduceat(sizes.tables_of_layers[order], firsts, axis=0),
+        np.maximum.reduceat(working, firsts, axis=0),
         np.maximum.reduceat(sizes.of_layers[order], firsts, axis=0),
-        np.zeros(len(firsts)),
-    )
-    saved, kinds = sizes.saved_by(members), sizes.table_sizes
-    return StageSizes(
-        layers,
-        parameters,
-        experts,
-        wide,
-        saved,
-        workspace,
-        tables,
-        kinds,
-        largest,
-        none,
-        sizes.spare,
     )
 
 
@@ -176,47 +145,53 @@ def stage_sizes(sizes: LayerSizes, members: Members, whole_bytes: FloatArray) ->
     ``whole_bytes`` (K, 3, 2) is what a device holds per parameter of a layer at work beyond its
     part (``Estimator.plans.rates.whole_bytes``).
     """
-    parameters, experts, wide = (
-        np.ascontiguousarray(column) for column in (members.astype(np.float64) @ sizes.summed).T
-    )
-    alone, beside = sizes.working_bytes(whole_bytes)
+    alone, prefetched = sizes.working_bytes(whole_bytes)
     workspace = np.stack([_largest(members, column) for column in alone.T], axis=1)
     pairs = members[:, :-1] & members[:, 1:]
-    for column in np.flatnonzero(beside.any(axis=0)):
-        both = np.maximum(alone[:-1] + beside[1:], alone[1:] + beside[:-1])[:, column]
+    for column in np.flatnonzero(prefetched.any(axis=0)):
+        forward, backward = alone[:-1] + prefetched[1:], alone[1:] + prefetched[:-1]
+        both = np.maximum(forward, backward)[:, column]
         workspace[:, column] = np.maximum(workspace[:, column], _largest(pairs, both))
-    tables = members.astype(np.float64) @ sizes.tables_of_layers
-    layers = members.sum(axis=1).astype(np.float64)
+    weights = members.astype(np.float64)
     largest = np.stack([_largest(members, column) for column in sizes.of_layers.T], axis=1)
-    none = np.zeros(len(members))
-    saved, kinds = sizes.saved_by(members), sizes.table_sizes
+    summed, tables = weights @ sizes.summed, weights @ sizes.tables_of_layers
+    return _stage_sizes(sizes, members, summed, tables, workspace, largest)
+
+
+def _stage_sizes(
+    sizes: LayerSizes,
+    members: Members,
+    summed: FloatArray,
+    tables: FloatArray,
+    workspace_bytes: FloatArray,
+    largest: FloatArray,
+) -> StageSizes:
+    parameters, experts, wide = (np.ascontiguousarray(column) for column in summed.T)
     return StageSizes(
-        layers,
-        parameters,
-        experts,
-        wide,
-        saved,
-        workspace,
-        tables,
-        kinds,
-        largest,
-        none,
-        sizes.spare,
+        layers=members.sum(axis=1).astype(np.float64),
+        parameters=parameters,
+        expert_parameters=experts,
+        wide_parameters=wide,
+        saved_bytes=sizes.saved_by(members),
+        workspace_bytes=workspace_bytes,
+        tables=tables,
+        table_sizes=sizes.table_sizes,
+        largest=largest,
+        offloaded_bytes=np.zeros(len(members)),
+        spare=sizes.spare,
     )
 
 
-def with_neighbours(alone: FloatArray, beside: FloatArray, following: Members) -> FloatArray:
-    """Workspace (layers, K) of layers in their order with what is gathered ahead of their
-    neighbours.
+def with_neighbours(alone: FloatArray, prefetched: FloatArray, following: Members) -> FloatArray:
+    """Workspace (layers, K) of layers in their order with what is gathered ahead of a neighbour.
 
     That is the next layer in a forward pass, the one before in a backward pass, where it is on the
-    same stage: ``following`` (layers - 1,) says which layers are the next ones of those before
-    them.
+    same stage: ``following`` (layers - 1,) says which layers are followed by the next one.
     """
-    ahead = np.zeros_like(beside)
-    ahead[:-1] = np.where(following[:, None], beside[1:], 0.0)
-    ahead[1:] = np.maximum(ahead[1:], np.where(following[:, None], beside[:-1], 0.0))
-    return alone + ahead
+    neighbour = np.zeros_like(prefetched)
+    neighbour[:-1] = np.where(following[:, None], prefetched[1:], 0.0)
+    neighbour[1:] = np.maximum(neighbour[1:], np.where(following[:, None], prefetched[:-1], 0.0))
+    return alone + neighbour
 
 
 def _largest(members: Members, values: FloatArray) -> FloatArray:

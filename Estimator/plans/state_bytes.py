@@ -39,41 +39,32 @@ class StateBytes:
         return self.gradient + updated + 2 * self.moments
 
     def under(self, software: Software, precision: Precision, formats: StateFormats) -> StateBytes:
-        """The same where gradients are kept as a framework keeps them, unless ``formats`` say
-        how."""
+        """The same with gradients as a framework keeps them, unless ``formats`` say how."""
         stated = formats.gradient_dtype
-        gradient = (
-            max(self.gradient, software.gradient_bytes_in(precision))
-            if stated is None
-            else stated.bytes
-        )
+        gradient = max(self.gradient, software.gradient_bytes_in(precision))
+        if stated is not None:
+            gradient = stated.bytes
         second = 0.0 if software.second_gradient is None else software.second_gradient.value
-        beside = (
-            gradient > second
-        )  # sums no wider than the gradients of a pass are those themselves
-        return replace(self, gradient=gradient, second_gradient=second if beside else 0.0)
+        if gradient <= second:
+            second = 0.0  # sums no wider than the gradients of a pass are those themselves
+        return replace(self, gradient=gradient, second_gradient=second)
 
 
 @dataclass(frozen=True)
 class OptimizerState:
-    """What an optimizer keeps of each parameter: so many ``moments``, and fp32 ``main_weights`` of
-    weights in fewer bits."""
+    """``moments`` per parameter, and whether weights in fewer bits have fp32 copies."""
 
     moments: int
     main_weights: bool
 
     def bytes_in(self, precision: Precision, formats: StateFormats) -> StateBytes:
-        """Bytes of a parameter in a training in ``precision``, with gradients as wide as weights
-        unless ``formats`` say."""
+        """Bytes of a parameter trained in ``precision``, as ``formats`` and usage have it."""
         whole = precision is Precision.FP32
         width = 4.0 if whole else 2.0
         weight = 1.0 if formats.fp8_weights else width
         stated = formats.main_weight_dtype
-        main = (
-            (4.0 if self.main_weights or formats.fp8_weights else 0.0)
-            if stated is None
-            else stated.bytes
-        )
+        main = 4.0 if self.main_weights or formats.fp8_weights else 0.0
+        main = main if stated is None else stated.bytes
         if whole or (stated is not None and stated.value == precision.value):
             main = 0.0  # weights of that format are updated in place
         if stated is StateDtype.BF16 and precision is Precision.FP8 and not formats.fp8_weights:

@@ -68,11 +68,8 @@ class StateFormats:
     def settings(self) -> dict[str, Any]:
         """What is stated, by the keys of settings, as plain values."""
         stated = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {
-            name: value if isinstance(value, bool) else value.value
-            for name, value in stated.items()
-            if value
-        }
+        given = {name: value for name, value in stated.items() if value}
+        return {name: getattr(value, "value", value) for name, value in given.items()}
 
     def __str__(self) -> str:
         """The same in words: ``gradients in bf16, weights in fp8``."""

@@ -48,8 +48,7 @@ def exposed_s(
 
 
 def _waiting_s(each_s: Seconds | float, pieces: PieceTimes[Seconds], count: int) -> Seconds:
-    """What messages of ``each_s`` take longer than the pieces beside which they run, all of
-    ``count`` but the last."""
+    """What messages of ``each_s`` exceed the pieces by, all of ``count`` but the last."""
     if count == 1:
         return pieces.first_s * 0.0
     waiting: Seconds = np.maximum(each_s - pieces.first_s, 0.0) + (count - 2) * np.maximum(
@@ -63,8 +62,5 @@ def _panel_s(
 ) -> Seconds | float:
     """Seconds of the messages of one panel, on average."""
     messages = collective.messages(panels)
-    return (
-        messages
-        / panels
-        * seconds(replace(collective, payload_bytes=-(-collective.payload_bytes // messages)))
-    )
+    message = replace(collective, payload_bytes=-(-collective.payload_bytes // messages))
+    return messages / panels * seconds(message)

@@ -36,8 +36,7 @@ ORDERS = GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER, GroupOrder.TIERS
 
 
 def numbered(columns: Sequence[IntArray]) -> IntArray:
-    """A number from 0 for every distinct row of ``columns`` of numbers that are not negative, each
-    (N,); shape (N,)."""
+    """A number from 0 for every distinct row of ``columns`` (N,) of naturals, shape (N,)."""
     code, codes = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         values = int(column.max(initial=0)) + 1
@@ -53,17 +52,14 @@ def have_like_groups(shape: UniformPlan, cluster: Cluster) -> bool:
     """Whether the groups that communicate within a layer lie alike under all plans of ``shape``."""
     if isinstance(shape.group_order, Assignment):
         return True
-    sizes, strides = (
-        np.array([shape.tp, shape.sequence_devices, shape.tp2]),
-        np.array([1, shape.tp, shape.tp]),
-    )
+    sizes = np.array([shape.tp, shape.sequence_devices, shape.tp2])
+    strides = np.array([1, shape.tp, shape.tp])
     evenly = parts_of(sizes, strides, np.full(3, MANY), cluster.block_sizes).all()
     return shape.ep == 1 and bool(evenly)
 
 
 def working_column(sharding: IntArray, expert_copies: IntArray, divided_by: int) -> IntArray:
-    """Which of the columns of ``whole_bytes`` are those of plans: by ZeRO stage, then those whose
-    experts have one copy each."""
+    """Columns of ``whole_bytes`` by ZeRO stage, then of experts with one copy each."""
     alone: IntArray = sharding + ZERO_STAGES * ((divided_by > 1) & (expert_copies == 1))
     return alone
 
@@ -94,6 +90,24 @@ class UniformPlans:
             tiers = len(order.tp) if isinstance(order, Assignment) else 0
             object.__setattr__(self, "assigned", np.empty((len(self), 2, tiers), np.int64))
 
+    @staticmethod
+    def of(plan: UniformPlan, overlap_gradients: bool) -> UniformPlans:
+        """One plan, whose gradients are reduced beside computation or not."""
+        order, assigned = plan.group_order, np.empty((0, 2, 0), np.int64)
+        if isinstance(order, Assignment):
+            assigned = np.array([[order.dp, order.pp]])
+        return UniformPlans(
+            plan,
+            np.array([plan.pp]),
+            np.array([plan.dp]),
+            np.array([plan.zero_stage]),
+            np.array([plan.interleave]),
+            np.array([plan.global_batch_size]),
+            np.array([order is GroupOrder.PIPELINE_INNER]),
+            np.array([overlap_gradients]),
+            assigned,
+        )
+
     def __len__(self) -> int:
         return len(self.pp)
 
@@ -110,8 +124,7 @@ class UniformPlans:
 
     @cached_property
     def copies(self) -> IntArray:
-        """Devices with the same parameters, and of them those with the same experts where these are
-        divided, shape (N, 2)."""
+        """Devices with the same parameters, and with the same divided ones, shape (N, 2)."""
         together = self.dp * self.shape.sequence_devices
         return np.stack([together, together // self.shape.divided_by], axis=1)
 
@@ -189,21 +202,15 @@ class UniformPlans:
 
     def boundary_tiers(self, cluster: Cluster) -> TierArray:
         """``links.boundary_tiers`` of their pipelines, shape (N, largest pp - 1)."""
-        assigned = isinstance(self.shape.group_order, Assignment)
-        return (
-            carried_tiers(self.assigned[:, 1].T, cluster)
-            if assigned
-            else boundary_tiers(self.layouts, cluster)
-        )
+        if isinstance(self.shape.group_order, Assignment):
+            return carried_tiers(self.assigned[:, 1].T, cluster)
+        return boundary_tiers(self.layouts, cluster)
 
     def end_tiers(self, cluster: Cluster) -> TierArray:
         """``links.end_tiers`` of their pipelines, shape (N,)."""
-        assigned = isinstance(self.shape.group_order, Assignment)
-        return (
-            outermost_routes(self.assigned[:, 1].T, cluster)
-            if assigned
-            else end_tiers(self.layouts, cluster)
-        )
+        if isinstance(self.shape.group_order, Assignment):
+            return outermost_routes(self.assigned[:, 1].T, cluster)
+        return end_tiers(self.layouts, cluster)
 
     def nearest_tiers(self, cluster: Cluster) -> TierArray:
         """The innermost tier that a message between stages can take, shape (N,)."""
@@ -218,21 +225,13 @@ class UniformPlans:
 
     @cached_property
     def places(self) -> IntArray:
-        """A number for each way in which stages and replicas lie, with their degrees, shape
-        (N,)."""
-        return numbered(
-            [
-                self.pp,
-                self.dp,
-                self.pipeline_inner.astype(np.int64),
-                *self.assigned.reshape(len(self), -1).T,
-            ]
-        )
+        """A number for each way in which stages and replicas lie, shape (N,)."""
+        inner = self.pipeline_inner.astype(np.int64)
+        return numbered([self.pp, self.dp, inner, *self.assigned.reshape(len(self), -1).T])
 
     @cached_property
     def replica_places(self) -> IntArray:
-        """As ``places``, of replicas alone: where groups are assigned to tiers, stages change
-        nothing of theirs, shape (N,)."""
+        """As ``places``, of replicas alone: stages may change nothing of theirs, shape (N,)."""
         if not isinstance(self.shape.group_order, Assignment):
             return self.places
         return numbered(list(self.assigned[:, 0].T))
@@ -289,10 +288,9 @@ class UniformPlans:
             )
 
     def _misplaced(self, inner: Assignment, cluster: Cluster) -> BoolArray:
-        """Whether what is assigned to tiers does not multiply to the degrees or overfills one,
-        shape (N,)."""
-        beside = np.array(inner.tp) * np.array(inner.sequence)
-        occupied = beside * self.assigned.prod(axis=1)
+        """Whether tiers do not multiply to the degrees or are overfilled, shape (N,)."""
+        within_layers = np.array(inner.tp) * np.array(inner.sequence)
+        occupied = within_layers * self.assigned.prod(axis=1)
         blocks = np.array(cluster.block_sizes)
         wrong = (self.assigned.prod(axis=2) != np.column_stack([self.dp, self.pp])).any(axis=1)
         wrong |= ((occupied - 1) @ blocks) >= cluster.num_devices

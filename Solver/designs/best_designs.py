@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from Estimator.plans.bytes_beside import bytes_beside
 from Estimator.plans.cuts import chunk_layers
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import layer_groups
@@ -16,6 +15,7 @@ from Estimator.plans.placement import placement_of
 from Estimator.plans.plan import Plan
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.results import Status
+from Estimator.plans.traffic_besides_operators import traffic_besides_operators
 from GraphExtractor.graph import ModelGraph
 from phaze_common.errors import SolverError
 from Solver.designs.baselines import ExpertPlan, expert_plans
@@ -52,7 +52,9 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
             f"{iteration.iteration_s} s "
             f"({iteration.reason or 'feasible'}); please report this with study.yaml"
         )
-    moving_j = run.hardware.moving_j(row, bytes_beside(PricedPlan(plan, costs, machine)))
+    moving_j = run.hardware.moving_j(
+        row, traffic_besides_operators(PricedPlan(plan, costs, machine))
+    )
     bound_s = min(float(group.least_s[point] / group.weights[point]), iteration.iteration_s)
     return PlanReport.priced(
         by_value(plan, costs),

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.iteration import sample_joules
 from Estimator.plans.layer_costs import LayerCosts
+from Estimator.plans.pricing import sample_joules
 from Solver.chip_figures import ChipFigures
 from Solver.designs.costs import Shape, pass_seconds
 from Solver.designs.dominance import dominators

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from Estimator.plans.compiled import outer
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.layer_costs import LayerSizes
-from Estimator.plans.rates import Machine, plan_rates, start_s, whole_bytes
+from Estimator.plans.many_rates import plan_rates
+from Estimator.plans.rates import Machine, start_s, whole_bytes
 from Estimator.plans.stage_price import PlanRates, stage_price
 from Estimator.plans.stage_totals import StageSizes, StageTimes, times_of, with_neighbours
 from Solver.paths.stage_classes import StageClasses
@@ -57,13 +58,13 @@ class ClassRows:
 
 def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatArray) -> ClassRows:
     """Rows of ``classes`` of stages made of ``layers``; ``whole`` (K, 2) as in ``stage_sizes``."""
-    kept, again = layers.kept.sizes, layers.again.sizes
+    kept, again = layers.kept.sizes, layers.recomputing.sizes
     working = kept.working_bytes(whole), again.working_bytes(whole)
     saved = kept.saved_bytes[kept.distinct], again.saved_bytes[again.distinct]
     rows = [len(own) + 1 for own in classes.layers]
     times, bytes_saved, workspace, largest = [], [], [], []
     for own in map(list, classes.layers):
-        more = np.cumsum(layers.again_columns[own] - layers.kept_columns[own], axis=0)
+        more = np.cumsum(layers.recomputing_columns[own] - layers.kept_columns[own], axis=0)
         times.append(
             layers.kept_columns[own].sum(axis=0)
             + np.concatenate([np.zeros((1, more.shape[1])), more])
@@ -187,21 +188,23 @@ def _fill_option(
 ) -> None:
     """Fill the tables (classes, stages behind) of one option; ``tied`` parameters count once in the
     class of all layers."""
+    every, no_chunks = len(sizes.layers), np.empty((2, 0))
     for number in range(len(first) - 1):
         begin, end = first[number], first[number + 1]
         row = begin if partly else end - 1
         shared = tied if number == everything else 0.0
         rates = alone if number == everything else of_several
-        price = stage_price(rates, times, sizes, row, shared)
+        price = stage_price(rates, times, sizes, row, every, shared, no_chunks)
         for behind in range(forward_s.shape[1]):
             held = min(behind + 1, micro_batches)
             while row < end and (
                 price.fixed_bytes + held * sizes.saved_bytes[row] > memory_bytes
-                or price.kept_bytes + held * sizes.offloaded_bytes[row] > rates.host.room_bytes
+                or price.host_state_bytes + held * sizes.offloaded_bytes[row]
+                > rates.host.room_bytes
             ):
                 row += 1
                 if row < end:
-                    price = stage_price(rates, times, sizes, row, shared)
+                    price = stage_price(rates, times, sizes, row, every, shared, no_chunks)
             if row == end:
                 break
             forward_s[number, behind], backward_s[number, behind] = (

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups, layer_groups
-from Estimator.plans.heterogeneous.iteration import iteration_of_stages
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.heterogeneous.placed_stage import PlacedStage, plan_of
+from Estimator.plans.heterogeneous.pricing import PricedStages
+from Estimator.plans.iteration import iteration_of
 from Estimator.plans.rates import Machine
 from Estimator.plans.results import Status
 from GraphExtractor.graph import GraphKey, ModelGraph, Recompute
@@ -163,5 +164,5 @@ def _described(
     bound_s: float,
 ) -> PlanReport:
     plan = plan_of(stages, model.name, sequence_length, layers[0].kept.sizes.names)
-    iteration = iteration_of_stages(stages, layers, machine)
+    iteration = iteration_of(PricedStages(stages, layers, machine))
     return PlanReport.priced(plan, iteration, int(machine.memory_bytes), bound_s)

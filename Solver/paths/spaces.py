@@ -14,9 +14,10 @@ from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_s
 from Estimator.network.links import transfer_costs
 from Estimator.plans.groups import DeviceGroups, GroupNetwork, as_at_the_start, layer_groups
-from Estimator.plans.heterogeneous.messages import Face, tier_between, whole_rows_bytes
+from Estimator.plans.heterogeneous.messages import MeshBoundary, tier_between, whole_rows_bytes
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
-from Estimator.plans.rates import Machine, plan_rates
+from Estimator.plans.many_rates import plan_rates
+from Estimator.plans.rates import Machine
 from GraphExtractor.graph import CollectiveKind
 from Solver.paths.bounds import StageSpace
 from Solver.paths.option_tables import OptionTables
@@ -108,7 +109,7 @@ def stage_space(
         micro_batches=options[0].degrees.micro_batches,
         stage_counts=limits.allowed(most),
     )
-    faces = [Face.of(option.degrees) for option in options]
+    faces = [MeshBoundary.of(option.degrees) for option in options]
     columns = [
         [face.devices, face.parts, face.tensor, graph, sizes.index(face.devices)]
         for face, graph in zip(faces, graph_of, strict=True)
@@ -146,7 +147,10 @@ def _least_messages(
 
 
 def _gathers(
-    options: Sequence[StageOption], faces: Sequence[Face], rows_bytes: FloatArray, cluster: Cluster
+    options: Sequence[StageOption],
+    faces: Sequence[MeshBoundary],
+    rows_bytes: FloatArray,
+    cluster: Cluster,
 ) -> FloatArray:
     """Seconds in which each option's tensor-parallel group gathers what every graph sends, shape
     (options, graphs, 2, nodes)."""

@@ -186,8 +186,9 @@ def fill_prices(
     priced: Priced,
 ) -> None:
     """Price the stages ``edges`` in full; ``shared`` parameters count once on a single stage."""
+    every, no_chunks = len(sizes.layers), np.empty((2, 0))
     for edge in edges:
-        price = stage_price(rates, times, sizes, edge, shared)
+        price = stage_price(rates, times, sizes, edge, every, shared, no_chunks)
         priced.forward_s[edge], priced.backward_s[edge] = price.forward_s, price.backward_s
         priced.after_s[edge], priced.step_s[edge] = price.after_s, price.step_s
         priced.fixed_bytes[edge] = price.fixed_bytes

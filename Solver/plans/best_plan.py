@@ -16,7 +16,7 @@ from Estimator.devices.operator_cost import PassStarts
 from Estimator.plans.cuts import balanced_cuts, chunk_layers
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.layer_costs import LayerCosts
-from Estimator.plans.rates import slower_of
+from Estimator.plans.rates import straggler_excess
 from Estimator.plans.stage_totals import StageTimes, time_columns, times_of
 from Solver.paths.cut_bounds import (
     FIRST,
@@ -121,7 +121,9 @@ class ConfigurationPlans:
         )
         self.bounds_s = np.full(len(shared), np.inf)
         if len(shared):
-            rates = shared.rates(0)._replace(slower=float(slower_of(machine, devices.min())))
+            rates = shared.rates(0)._replace(
+                straggler_excess=float(straggler_excess(machine, devices.min()))
+            )
             fits, members = shared.stages_fit(memory_bytes), graph.lattice.members
             fill_loads(
                 rates,

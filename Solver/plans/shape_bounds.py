@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from Estimator.devices.software import Software
 from Estimator.plans.degrees import UniformPlan
-from Estimator.plans.rates import Machine, between_s, hides_tensor_collectives, slower_of
+from Estimator.plans.rates import Machine, between_s, hides_tensor_collectives, straggler_excess
 from Estimator.plans.stage_totals import PassTotals, StageTimes
 from Solver.plans.space import PlanSpace
 
@@ -32,7 +32,7 @@ def least_iteration_s(
     groups = min(space.devices // shape.inner_devices, most_groups(space, shape))
     passes = (model.forward, model.recompute, model.backward)
     slower = float(
-        slower_of(machine, space.devices if space.use_all_devices else shape.inner_devices)
+        straggler_excess(machine, space.devices if space.use_all_devices else shape.inner_devices)
     )
     work_s: FloatArray = np.sum(
         [_least_pass_s(each, shape, machine.software, slower) for each in passes], axis=0

@@ -20,13 +20,12 @@ from Estimator.plans.many import PreparedPlans
 from Estimator.plans.many_rates import (
     ManyRates,
     many_rates,
-    many_tied_s,
     rates_at,
     replica_levels,
     replica_parts,
 )
 from Estimator.plans.policy import policy_under
-from Estimator.plans.rates import Machine, Messages, between_s, whole_bytes
+from Estimator.plans.rates import Machine, Messages, between_s, many_tied_s, whole_bytes
 from Estimator.plans.stage_price import PlanRates
 from Estimator.plans.stage_totals import StageTimes, times_of
 from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans

@@ -7,10 +7,10 @@ from Estimator.coverage import PricedByBytes, check_functions
 from Estimator.plans.cuts import chunk_layers
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import layer_groups
-from Estimator.plans.heterogeneous.iteration import iteration_of_stages
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.heterogeneous.placed_stage import check_stages, placed_stages, stage_degrees
-from Estimator.plans.iteration import price_iteration
+from Estimator.plans.heterogeneous.pricing import PricedStages
+from Estimator.plans.iteration import iteration_of, price_iteration
 from Estimator.plans.layer_costs import LayerCosts, layer_names
 from Estimator.plans.placement import Placement, placement_of, used_part
 from Estimator.plans.plan import Plan, check_cluster, check_plan, with_own_degrees
@@ -117,7 +117,7 @@ def _of_stages(request: Request, stated: StatedStages) -> Evaluation:
                 for mode in (Recompute.NONE, placed.degrees.recompute)
             )
             layers.append(RecomputableLayers(kept, again))
-        iteration = iteration_of_stages(stages, layers, machine)
+        iteration = iteration_of(PricedStages(stages, layers, machine))
     except InputError as error:
         raise InputError(f"{stated.source}: {error}") from error
     iteration = replace(iteration, stages=with_own_degrees(plan, iteration.stages))

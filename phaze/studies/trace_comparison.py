@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from Estimator.plans.iteration import breakdown_of, busiest_stage
+from Estimator.plans.iteration import breakdown_of
 from Estimator.plans.layer_costs import moded_layers, run_again
-from Estimator.plans.pricing import PricedPlan, layers_of
+from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.results import Breakdown, Iteration
 from GraphExtractor.graph import Operator, OperatorKind
 from phaze.settings.problem import hardware_of
@@ -139,7 +139,7 @@ def compare_traces(
         )
     made = prepared(request)
     priced = PricedPlan(made.degrees, made.costs, made.machine)
-    busiest = busiest_stage(priced)
+    busiest = priced.busiest_stage
     traced = traced_stages(paths, made.degrees, busiest, steps)
     predicted = _Predicted(hardware, priced, evaluation_of(request, made).iteration)
     return TraceComparison(
@@ -259,7 +259,7 @@ class _Predicted:
         iteration."""
         plan, graph = self.priced.plan, self.priced.costs.graph
         distinct, sequence = moded_layers(graph, plan.recompute)
-        for place in layers_of(self.priced, stage):
+        for place in self.priced.layers_of(stage):
             moded = distinct[sequence[place]]
             layer = graph.layers[moded.index]
             for operator in (
@@ -269,7 +269,7 @@ class _Predicted:
             ):
                 if operator.kind is not OperatorKind.COLLECTIVE:
                     kernels_s = self.hardware.kernel_seconds(
-                        operator, plan.panels, self.priced.rates.slower
+                        operator, plan.panels, self.priced.rates.straggler_excess
                     )
                     yield operator, plan.micro_batches * kernels_s
 

@@ -14,7 +14,7 @@ from Estimator.hardware_files import load_cluster
 from Estimator.network.calibration_errors import network_errors
 from Estimator.network.calibration_tables import read_collectives
 from Estimator.network.contention_fit import fit_contention, read_joint_rows
-from Estimator.plans.rates import device_machine, slower_of
+from Estimator.plans.rates import device_machine, straggler_excess
 from phaze.validation.run import validate
 from phaze_common.progress import SilentProgress
 
@@ -75,11 +75,11 @@ def test_what_overlap_and_the_slowest_device_cost() -> None:
         DeviceModel(device, load_software("megatron_core"), "bfloat16"),
         load_cluster(device.cluster),
     )
-    longer = [stated(float(slower_of(machine, devices))) for devices in (8, 512)]
+    longer = [stated(float(straggler_excess(machine, devices))) for devices in (8, 512)]
     assert f"{longer[0]} on 8 devices, {longer[1]} on 512, nothing on one" in PREDICTIONS.read_text(
         encoding="utf-8"
     )
-    assert float(slower_of(machine, 1)) == 0.0
+    assert float(straggler_excess(machine, 1)) == 0.0
 
 
 @pytest.mark.thorough

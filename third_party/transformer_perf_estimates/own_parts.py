@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 
 from Estimator.devices.operator_cost import DeviceModel
-from Estimator.plans.iteration import busiest_stage, summed_parts
-from Estimator.plans.pricing import PricedPlan, layers_of
+from Estimator.plans.layer_costs import summed_parts
+from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.results import Iteration
 from GraphExtractor.graph import OperatorKind
 from phaze.studies.evaluation import PreparedPlan
@@ -117,11 +117,13 @@ def own_parts(plan: PreparedPlan, iteration: Iteration, device: DeviceModel) -> 
     attention by itself."""
     costs, many, told = plan.costs, iteration.micro_batches_per_pipeline, iteration.breakdown
     priced = PricedPlan(plan.degrees, costs, plan.machine)
-    held = layers_of(priced, busiest_stage(priced))
+    held = priced.layers_of(priced.busiest_stage)
     ends = [layer for layer in held if layer in (0, len(costs.sizes.sequence) - 1)]
     passes = (costs.forward, costs.backward)
     of_ends = [
-        summed_parts(each, 0, [costs.sizes.sequence[layer] for layer in ends], priced.rates.slower)
+        summed_parts(
+            each, 0, [costs.sizes.sequence[layer] for layer in ends], priced.rates.straggler_excess
+        )
         for each in passes
     ]
     distinct = [

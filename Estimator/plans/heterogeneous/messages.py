@@ -18,9 +18,8 @@ from phaze_common.choices import TensorLayout
 
 
 @dataclass(frozen=True)
-class Face:
-    """How a stage holds what crosses a boundary of it: on so many devices, as ``shards`` different
-    parts of each row.
+class MeshBoundary:
+    """How the device mesh of a stage holds what crosses a boundary of it.
 
     Each device has ``parts`` of a micro-batch of all replicas: the more, the smaller. Without
     sequence parallelism the devices of a tensor-parallel group all hold the same; ``tensor`` of
@@ -32,12 +31,12 @@ class Face:
     tensor: int
 
     @staticmethod
-    def of(degrees: UniformPlan) -> Face:
+    def of(degrees: UniformPlan) -> MeshBoundary:
         """That of a stage trained so."""
         tp, shared = degrees.tp, degrees.dp * degrees.sequence_devices
         if scattered(degrees):
-            return Face(degrees.devices, shared * tp, 1)
-        return Face(degrees.devices, shared, tp)
+            return MeshBoundary(degrees.devices, shared * tp, 1)
+        return MeshBoundary(degrees.devices, shared, tp)
 
 
 def scattered(degrees: UniformPlan) -> bool:
@@ -46,20 +45,21 @@ def scattered(degrees: UniformPlan) -> bool:
 
 
 def whole_rows_bytes(degrees: UniformPlan, crossing_bytes: float) -> float:
-    """Bytes of a micro-batch of all replicas, each row once, of which a device of the stage has
-    ``crossing_bytes``."""
-    return crossing_bytes * Face.of(degrees).parts
+    """Bytes of a micro-batch of all replicas, of which a device has ``crossing_bytes``."""
+    return crossing_bytes * MeshBoundary.of(degrees).parts
 
 
-def sent_bytes(source: Face, target: Face, rows_bytes: float, *, share: int = 1) -> float:
+def sent_bytes(
+    source: MeshBoundary, target: MeshBoundary, rows_bytes: float, *, share: int = 1
+) -> float:
     """Bytes that a link carries, the busiest of both sides', where each target device needs
     1/``share`` of its part.
 
     The devices of ``source`` send, all as much as each other, what all those of ``target`` need
     together.
     """
-    needed = rows_bytes / target.parts / share
-    return max(needed, needed * target.devices / source.devices)
+    message_bytes = rows_bytes / target.parts / share
+    return max(message_bytes, message_bytes * target.devices / source.devices)
 
 
 def message_s(
@@ -73,13 +73,11 @@ def message_s(
     """
     if not rows_bytes:
         return 0.0
-    first, last = (
-        min(source.first_device, target.first_device),
-        max(source.end_device, target.end_device) - 1,
-    )
+    first = min(source.first_device, target.first_device)
+    last = max(source.end_device, target.end_device) - 1
     tier = tier_between(first, last, cluster)
     tier_s = transfer_costs(cluster)
-    ours, theirs = Face.of(source.degrees), Face.of(target.degrees)
+    ours, theirs = MeshBoundary.of(source.degrees), MeshBoundary.of(target.degrees)
 
     def seconds(payload_bytes: float) -> float:
         return float(tier_s.seconds(np.array([payload_bytes]), np.array([tier], np.int8))[0])
@@ -105,8 +103,7 @@ def tier_between(first: int, last: int, cluster: Cluster) -> int:
 
 
 def tied_s(stages: tuple[PlacedStage, ...], payload_bytes: float, cluster: Cluster) -> float:
-    """All-reduce of gradients that the first and the last stage share, each device of the one with
-    one of the other."""
+    """All-reduce of gradients that both ends of the pipeline share, device by device."""
     if len(stages) == 1 or not payload_bytes:
         return 0.0
     stride = stages[-1].first_device - stages[0].first_device

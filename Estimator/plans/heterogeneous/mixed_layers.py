@@ -5,40 +5,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.pass_parts import PassParts
-from Estimator.plans.iteration import summed_parts
-from Estimator.plans.layer_costs import LayerCosts, LayerSizes
+from Estimator.plans.layer_costs import LayerCosts, LayerSizes, PassCosts, summed_parts
 from Estimator.plans.stage_totals import time_columns
 from GraphExtractor.graph import Recompute
 
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
 
-OF_MODE = (
-    "saved_bytes",
-    "workspace_bytes",
-    "repeated_flops",
-    "recomputed_flops",
-)  # sizes that recomputation changes
+# sizes that recomputation changes
+OF_MODE = ("saved_bytes", "workspace_bytes", "repeated_flops", "recomputed_flops")
 
 
 @dataclass(frozen=True, eq=False)
 class RecomputableLayers:
-    """What the layers of one graph cost on one ``configuration``: ``kept`` without recomputation,
-    ``again`` with a mode of it."""
+    """What layers of a graph cost: ``kept`` as they are, ``recomputing`` with its mode."""
 
     kept: LayerCosts
-    again: LayerCosts
+    recomputing: LayerCosts
     configuration: int = 0
 
     @property
     def mode(self) -> Recompute:
         """What is recomputed of a layer that is."""
-        return self.again.mode
+        return self.recomputing.mode
 
     @property
     def layers(self) -> int:
@@ -51,27 +46,26 @@ class RecomputableLayers:
         return time_columns(self.kept, self.configuration)
 
     @cached_property
-    def again_columns(self) -> FloatArray:
+    def recomputing_columns(self) -> FloatArray:
         """The same of every layer that is."""
-        return time_columns(self.again, self.configuration)
+        return time_columns(self.recomputing, self.configuration)
 
     def columns(self, recomputed: Members) -> FloatArray:
         """The same where the layers ``recomputed`` (layers,) are."""
-        return np.where(recomputed[:, None], self.again_columns, self.kept_columns)
+        return np.where(recomputed[:, None], self.recomputing_columns, self.kept_columns)
 
     def sizes(self, recomputed: Members) -> LayerSizes:
-        """Sizes where the layers ``recomputed`` (layers,) are: every layer of the model is one of
-        its own."""
-        kept, again = self.kept.sizes, self.again.sizes
-        if not recomputed.any() or kept is again:
+        """Sizes where the layers ``recomputed`` (layers,) are, each layer as a distinct one."""
+        kept, other = self.kept.sizes, self.recomputing.sizes
+        if not recomputed.any() or kept is other:
             return kept
         if recomputed.all():
-            return again
+            return other
         names = ("parameters", "expert_parameters", "wide_parameters", "tied_parameters")
         own = {name: getattr(kept, name)[kept.distinct] for name in names}
         mixed = {
             name: np.where(
-                recomputed, getattr(again, name)[again.distinct], getattr(kept, name)[kept.distinct]
+                recomputed, getattr(other, name)[other.distinct], getattr(kept, name)[kept.distinct]
             )
             for name in OF_MODE
         }
@@ -80,7 +74,7 @@ class RecomputableLayers:
             sequence=tuple(range(self.layers)),
             **own,
             **mixed,
-            shared_by=np.where(recomputed[:, None], again.shared_by, kept.shared_by),
+            shared_by=np.where(recomputed[:, None], other.shared_by, kept.shared_by),
             forward_flops=kept.forward_flops[kept.distinct],
             masked_flops=kept.masked_flops[kept.distinct],
             computed_flops=kept.computed_flops[kept.distinct],
@@ -88,36 +82,25 @@ class RecomputableLayers:
         )
 
     def parts(
-        self, layers: tuple[int, ...], recomputed: Members, slower: float
+        self, layers: tuple[int, ...], recomputed: Members, straggler_excess: float
     ) -> tuple[PassParts, PassParts, PassParts]:
-        """Forward, what is run again, and backward, of a micro-batch on ``layers``, by cause,
-        arithmetic so much ``slower``."""
+        """Forward, what is recomputed, and backward, of a micro-batch on ``layers``, by cause."""
+        kept = [layer for layer in layers if not recomputed[layer]]
+        others = [layer for layer in layers if recomputed[layer]]
+
+        def part(costs: LayerCosts, name: str, chosen: list[int]) -> PassParts:
+            distinct = costs.sizes.distinct[chosen]
+            passes: PassCosts = getattr(costs, name)
+            return summed_parts(passes, self.configuration, distinct, straggler_excess)
 
         def summed(name: str) -> PassParts:
-            of_kept, of_again = (
-                summed_parts(
-                    getattr(costs, name),
-                    self.configuration,
-                    [costs.sizes.sequence[layer] for layer in chosen],
-                    slower,
-                )
-                for costs, chosen in (
-                    (self.kept, [layer for layer in layers if not recomputed[layer]]),
-                    (self.again, [layer for layer in layers if recomputed[layer]]),
-                )
-            )
-            return PassParts(
-                **{
-                    field: getattr(of_kept, field) + getattr(of_again, field)
-                    for field in vars(of_kept)
-                }
-            )
+            ours, theirs = part(self.kept, name, kept), part(self.recomputing, name, others)
+            return PassParts(*map(add, vars(ours).values(), vars(theirs).values()))
 
         return summed("forward"), summed("recompute"), summed("backward")
 
     def first_of(self, layers: tuple[int, ...], count: int | None) -> Members:
-        """Which layers are recomputed where a stage of ``layers`` recomputes its first ``count``
-        (None: all)."""
+        """Which layers are recomputed where a stage recomputes its first ``count`` or all."""
         recomputed = np.zeros(self.layers, np.bool_)
         recomputed[list(layers[:count])] = self.mode is not Recompute.NONE
         return recomputed

@@ -55,32 +55,14 @@ def placed_stages(plan: Plan, names: Sequence[str]) -> tuple[PlacedStage, ...]:
             cannot be.
     """
     if plan.interleave > 1 or isinstance(plan.group_order, Assignment):
-        given = (
-            f"interleave {plan.interleave}"
-            if plan.interleave > 1
-            else f"group_order {plan.group_order}"
-        )
+        given = f"group_order {plan.group_order}"
+        if plan.interleave > 1:
+            given = f"interleave {plan.interleave}"
         raise InputError(
             f"the stages of the plan differ, and it has {given}; give interleave 1 and "
             "group_order data_inner"
         )
-    place = {name: index for index, name in enumerate(names)}
-    held = [layer for stage in plan.stages for layer in stage.layers]
-    odd = next(
-        (layer for layer in (*held, *names) if held.count(layer) != 1 or layer not in place), None
-    )
-    if odd is not None:
-        how = (
-            "is in none"
-            if odd not in held
-            else "is in several"
-            if odd in place
-            else "is no layer of it"
-        )
-        raise InputError(
-            f"stages.*.layers of the plan must hold each of {plan.model}'s {len(names)} layers "
-            f"once, but {odd!r} {how}; correct it"
-        )
+    places = plan.layer_places(names)
     stages: list[PlacedStage] = []
     for number, stage in enumerate(plan.stages):
         degrees = stage_degrees(plan, stage)
@@ -90,14 +72,7 @@ def placed_stages(plan: Plan, names: Sequence[str]) -> tuple[PlacedStage, ...]:
                 "stage out"
             )
         first = stages[-1].end_device if stages else 0
-        stages.append(
-            PlacedStage(
-                degrees,
-                first,
-                tuple(place[layer] for layer in stage.layers),
-                stage.recomputed_layers,
-            )
-        )
+        stages.append(PlacedStage(degrees, first, places[number], stage.recomputed_layers))
         rows = stages[0].rows
         if stages[-1].rows != rows:
             raise InputError(

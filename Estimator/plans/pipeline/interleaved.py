@@ -32,11 +32,8 @@ SAME = 1e-13  # share of a group's seconds within which moves are the same
 FEWEST_GROUPS = 4  # that a jump which has to be tried must skip
 MOST_TRIES = 3  # of one jump
 
-FREE, ARRIVES, RETURNS = (
-    0,
-    1,
-    2,
-)  # rows of a state: stages, inputs of forward passes, inputs of backward passes
+# rows of a state: stages, inputs of forward passes, inputs of backward passes
+FREE, ARRIVES, RETURNS = range(3)
 
 
 @inner
@@ -62,12 +59,10 @@ def _run(
     pp = now_s.shape[1]
     rounds = len(end_s) // pp
     free_s, arrives_s, returns_s = state_s[FREE], state_s[ARRIVES], state_s[RETURNS]
-    forward_s, backward_s, forward_delay_s, backward_delay_s = (
-        now_s[0],
-        now_s[1],
-        now_s[2],
-        now_s[3],
-    )
+    forward_s = now_s[0]
+    backward_s = now_s[1]
+    forward_delay_s = now_s[2]
+    backward_delay_s = now_s[3]
     forward_turn, forward_stage = (first + lead) // pp % rounds, (first + lead) % pp
     backward_turn, backward_stage = max(first, 0) // pp % rounds, pp - 1 - max(first, 0) % pp
     for step in range(first, stop):
@@ -88,10 +83,8 @@ def _run(
             returns_s[pp] = returns_s[0] if backward_turn > 0 else -np.inf
             backward_stage -= 1
             if backward_stage < 0:
-                backward_turn, backward_stage = (
-                    (backward_turn + 1 if backward_turn < rounds - 1 else 0),
-                    pp - 1,
-                )
+                backward_turn = backward_turn + 1 if backward_turn < rounds - 1 else 0
+                backward_stage = pp - 1
         if step >= pp - 1 and number < passes:  # all stages run both
             input_s = arrives_s[0]
             for stage in range(pp):
@@ -112,8 +105,7 @@ def _run(
 
 @inner
 def _rebase(state_s: FloatArray) -> float:
-    """Tell ``state_s`` from when the first stage is free, so that long runs lose no digits; returns
-    when that was."""
+    """Count ``state_s`` from when the first stage is free, for its digits; returns when."""
     pp = state_s.shape[1] - 1
     origin_s = state_s[FREE, 0]
     state_s[ARRIVES, 0] = state_s[RETURNS, pp] = 0.0  # the next step begins with filling them
@@ -134,7 +126,6 @@ def _combine(ours: FloatArray, factor: float, others: FloatArray, to: FloatArray
 
 @inner
 def _distance(ours: FloatArray, others: FloatArray) -> float:
-    """Largest difference of two entries."""
     most = 0.0
     for row in range(3):
         for entry in range(ours.shape[1]):
@@ -158,10 +149,8 @@ def _reach(
     reach = groups - 1.0
     for row in range(3):
         for entry in range(move_s.shape[1]):
-            beyond_s, slower_s = (
-                later_s + found_s[row, entry] - move_s[row, entry],
-                fastest_s - move_s[row, entry],
-            )
+            beyond_s = later_s + found_s[row, entry] - move_s[row, entry]
+            slower_s = fastest_s - move_s[row, entry]
             if beyond_s > tolerance_s:
                 reach = min(reach, groups - beyond_s / slower_s if slower_s > 0.0 else 0.0)
     return int(max(reach, 0.0))
@@ -177,21 +166,17 @@ def fill_last_backward_end_s(
     ``micro_batches`` is a multiple of ``pp``, which is at least 2, as is the number of chunks per
     stage.
     """
-    group = len(
-        end_s
-    )  # passes of each kind that a stage runs for pp micro-batches, and steps that this takes
+    # passes of each kind that a stage runs for pp micro-batches, and steps that this takes
+    group = len(end_s)
     passes = micro_batches // pp * group
-    lead = (
-        passes + pp - 1 if whole_warm_up and micro_batches == pp else group - 1
-    )  # all forward passes come before step 0
+    # all forward passes come before step 0
+    lead = passes + pp - 1 if whole_warm_up and micro_batches == pp else group - 1
     now_s, states = np.zeros((4, pp)), np.zeros((5, 3, pp + 1))
-    state_s, before_s, after_s, move_s, moved_s = (
-        states[0],
-        states[1],
-        states[2],
-        states[3],
-        states[4],
-    )
+    state_s = states[0]
+    before_s = states[1]
+    after_s = states[2]
+    move_s = states[3]
+    moved_s = states[4]
     step = pp
     _run(chunks, passes, lead, -lead, step, now_s, state_s, end_s)
     groups = (passes - lead - step) // group  # left in which all stages run both kinds of passes

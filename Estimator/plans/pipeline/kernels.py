@@ -46,8 +46,7 @@ class Chunks(NamedTuple):
 
 @inner
 def pass_at(position: int, warm_up: int, passes: int) -> tuple[bool, int]:
-    """Whether the pass at ``position`` of a stage's order is a forward one, and its number among
-    the ``passes`` of its kind."""
+    """Whether the pass at ``position`` is a forward one, and its number among its kind."""
     if position < warm_up:
         return True, position
     if position >= 2 * passes - warm_up:
@@ -58,12 +57,9 @@ def pass_at(position: int, warm_up: int, passes: int) -> tuple[bool, int]:
 
 @inner
 def sends(pipeline: Pipeline) -> tuple[FloatArray, FloatArray]:
-    """Seconds for which a forward and a backward pass of each chunk occupy their stage beyond
-    computing; shape (chunks,)."""
-    after_forward, after_backward = (
-        np.zeros_like(pipeline.forward_s),
-        np.zeros_like(pipeline.forward_s),
-    )
+    """Seconds for which passes occupy their stage beyond computing, by chunk (chunks,)."""
+    after_forward = np.zeros_like(pipeline.forward_s)
+    after_backward = np.zeros_like(pipeline.forward_s)
     if not pipeline.overlap_transfers:
         for chunk in range(len(after_forward) - 1):
             after_forward[chunk] = pipeline.transfer_s[chunk]

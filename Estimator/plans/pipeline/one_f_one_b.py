@@ -54,8 +54,7 @@ def fill_last_backward_end_s(
     scratch: FloatArray,
     end_s: FloatArray,
 ) -> None:
-    """``last_backward_end_s`` into ``end_s`` (pp,), allocating nothing; ``scratch`` has shape
-    (SCRATCH_ROWS, pp)."""
+    """``last_backward_end_s`` into ``end_s`` (pp,); ``scratch`` is (SCRATCH_ROWS, pp)."""
     pp = len(forward_s)
     first = max(0, pp - micro_batches)
     prefix_s, path_s, slowest_s = scratch[0], scratch[1], scratch[2]
@@ -74,9 +73,8 @@ def fill_last_backward_end_s(
             best_s, path_s[stage] + (micro_batches - pp + stage) * load_s - prefix_s[stage]
         )
         path_s[stage] = best_s + prefix_s[stage]
-    for start in range(
-        pp
-    ):  # and the cool-down from this stage; the loops within become vector instructions
+    # and the cool-down from this stage; the loops within become vector instructions
+    for start in range(pp):
         slowest_s[start] = end_s[start] = 0.0
         last_s = backward_s[start]
         for stage in range(start + 1):

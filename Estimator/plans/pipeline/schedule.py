@@ -8,9 +8,9 @@ one backward pass in turn, then the backward passes that are left. They differ i
 warm-up (``warm_up``) alone:
 
 - GPipe (Huang et al. 2019): all forward passes.
-- 1F1B (Narayanan et al. 2021, SC'21, section 2.2.1): one for each stage behind.
-- Interleaved 1F1B (the same, section 2.2.2, and Megatron-LM): two for each stage behind, after pp
-  micro-batches on all chunks but the last. Megatron-LM before core_r0.9.0 ran all forward passes
+- 1F1B (Narayanan et al. 2021, SC'21, section 2.2.1): one for each stage downstream.
+- Interleaved 1F1B (the same, section 2.2.2, and Megatron-LM): two for each stage downstream, after
+  pp micro-batches on all chunks but the last. Megatron-LM before core_r0.9.0 ran all forward passes
   where there were only pp micro-batches (``Software.whole_warm_up``), which takes equal chunks with
   short transfers as long and makes the last stages hold more.
 
@@ -92,17 +92,15 @@ def warm_up(
         InputError: the schedule does not exist for these numbers.
     """
     check(schedule, pp, chunks_per_stage, micro_batches)
-    behind = np.arange(pp - 1, -1, -1, dtype=np.int64)
+    downstream = np.arange(pp - 1, -1, -1, dtype=np.int64)
     passes = micro_batches * chunks_per_stage
     if schedule is PipelineSchedule.GPIPE or (
         schedule is PipelineSchedule.INTERLEAVED and whole_warm_up and micro_batches == pp
     ):
-        return np.full_like(behind, passes)
-    wanted = (
-        behind
-        if schedule is PipelineSchedule.ONE_F_ONE_B
-        else 2 * behind + (chunks_per_stage - 1) * pp
-    )
+        return np.full_like(downstream, passes)
+    wanted = downstream
+    if schedule is PipelineSchedule.INTERLEAVED:
+        wanted = 2 * downstream + (chunks_per_stage - 1) * pp
     warm: IntArray = np.minimum(wanted, passes)
     return warm
 

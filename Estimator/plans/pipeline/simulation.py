@@ -45,9 +45,10 @@ def simulate(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: in
     """
     pipeline = _pipeline(costs, schedule, micro_batches)
     chunks = _merged(pipeline)
+    delayed = chunks.forward_delay_s.any() or chunks.backward_delay_s.any()
     if schedule is PipelineSchedule.GPIPE:
         end_s = gpipe.last_backward_end_s(chunks, micro_batches)
-    elif schedule is PipelineSchedule.ONE_F_ONE_B and not _delayed(chunks):
+    elif schedule is PipelineSchedule.ONE_F_ONE_B and not delayed:
         end_s = one_f_one_b.last_backward_end_s(chunks.forward_s, chunks.backward_s, micro_batches)
     else:
         end_s = np.empty(len(costs.forward_s))
@@ -81,9 +82,8 @@ def timeline(
             forward[stage, position], number[stage, position] = kernels.pass_at.py_func(
                 position, int(pipeline.warm_up[stage]), passes
             )
-    turn = (
-        number % chunks // pp
-    )  # counted from the first chunk of a stage for forward passes, from its last for backward ones
+    # counted from the first chunk of a stage for forward passes, from its last for backward ones
+    turn = number % chunks // pp
     chunk = np.where(forward, turn, costs.chunks_per_stage - 1 - turn) * pp + np.arange(pp)[:, None]
     micro_batch = number // chunks * pp + number % pp if costs.chunks_per_stage > 1 else number
     end_s = start_s + np.where(forward, costs.forward_s[chunk], costs.backward_s[chunk])
@@ -92,8 +92,7 @@ def timeline(
 
 @dataclass(frozen=True, eq=False)
 class HeldActivations:
-    """Bytes of activations on a device of one stage: ``held_bytes[k]`` from ``time_s[k]`` on, both
-    of shape (2 * passes,)."""
+    """``held_bytes[k]`` on a stage's device from ``time_s[k]`` on; shape (2 * passes,)."""
 
     time_s: FloatArray
     held_bytes: FloatArray
@@ -140,8 +139,7 @@ def held_bytes(
 
 
 def _merged(pipeline: kernels.Pipeline) -> kernels.Chunks:
-    """Transfers that occupy the sender as parts of its passes, those that overlap as delays of what
-    they take."""
+    """Transfers that occupy the sender as parts of its passes, others as delays."""
     forward_s, backward_s = np.zeros_like(pipeline.forward_s), np.zeros_like(pipeline.backward_s)
     forward_s[:-1], backward_s[1:] = pipeline.transfer_s, pipeline.backward_transfer_s
     if pipeline.overlap_transfers:
@@ -152,22 +150,13 @@ def _merged(pipeline: kernels.Pipeline) -> kernels.Chunks:
     )
 
 
-def _delayed(chunks: kernels.Chunks) -> bool:
-    """Whether any output arrives after the end of its pass."""
-    return bool(chunks.forward_delay_s.any() or chunks.backward_delay_s.any())
-
-
 def _pipeline(
     costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: int
 ) -> kernels.Pipeline:
     """``costs`` checked and laid out as the loops are compiled for."""
     chunks = costs.forward_s.size
-    shapes = (
-        costs.forward_s.shape,
-        costs.backward_s.shape,
-        costs.transfer_s.shape,
-        costs.backward_transfer_s.shape,
-    )
+    given = (costs.forward_s, costs.backward_s, costs.transfer_s, costs.backward_transfer_s)
+    shapes = tuple(each.shape for each in given)
     if (
         shapes != ((chunks,), (chunks,), (chunks - 1,), (chunks - 1,))
         or costs.pp < 1
@@ -177,7 +166,6 @@ def _pipeline(
             f"pipeline costs have shapes {', '.join(map(str, shapes))}; give (chunks,) for both "
             f"passes, a multiple of pp {costs.pp} chunks, and one transfer less each way"
         )
-    given = (costs.forward_s, costs.backward_s, costs.transfer_s, costs.backward_transfer_s)
     for seconds in given:
         if not (np.isfinite(seconds) & (seconds >= 0.0)).all():
             raise InputError(
@@ -185,18 +173,13 @@ def _pipeline(
                 "of at least 0"
             )
     # Another layout, or arrays that may not be written to, would be compiled for anew.
-    forward_s, backward_s, transfer_s, backward_transfer_s = (
+    forward_s, backward_s, sent_s, sent_back_s = (
         np.require(seconds, np.float64, ["C", "W"]) for seconds in given
     )
     warm = warm_up(
         schedule, costs.pp, costs.chunks_per_stage, micro_batches, whole_warm_up=costs.whole_warm_up
     )
+    overlap = costs.overlap_transfers
     return kernels.Pipeline(
-        forward_s,
-        backward_s,
-        transfer_s,
-        backward_transfer_s,
-        costs.overlap_transfers,
-        warm,
-        micro_batches,
+        forward_s, backward_s, sent_s, sent_back_s, overlap, warm, micro_batches
     )

@@ -7,10 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from Estimator.plans.groups import GroupNetwork, divided_replicas, replicas
-from Estimator.plans.pricing import PricedPlan, StageParts
-from Estimator.plans.rates import Messages
-from Estimator.plans.stage_parameters import stage_parameters
-from Estimator.plans.stage_price import SENT
+from Estimator.plans.pricing import PricedPlan
+from Estimator.plans.stage_price import SENT, StagePrice
 from GraphExtractor.graph import CollectiveKind
 from phaze.exports.chakra.work import Members, Traffic
 
@@ -38,7 +36,7 @@ class _Flow:
     seconds: float
 
 
-def stage_traffic(priced: PricedPlan, stage: int, parts: StageParts) -> StageTraffic:
+def stage_traffic(priced: PricedPlan, stage: int, parts: StagePrice[float]) -> StageTraffic:
     """That of ``stage``, whose exposed and hidden seconds ``parts`` say.
 
     ZeRO stage 3 gathers and scatters layer by layer, so each of its collectives stands for as many.
@@ -109,7 +107,7 @@ class _Flows:
             priced.rates,
         )
         chunks = slice(stage, None, plan.pp)
-        self.held = stage_parameters(priced, stage)
+        self.held = priced.parameters_of(stage)
         self._pieces = float(sizes.layers[chunks].sum()) if plan.sharding == 3 else 1.0
         self._networks = {
             Members.REPLICAS: GroupNetwork(replicas(plan, cluster), cluster),
@@ -125,7 +123,8 @@ class _Flows:
         """Collectives of that ``kind`` over all parameters, of ``bytes_each``, with ``more_bytes``
         of all together."""
         payloads = {
-            Members.REPLICAS: (self.held.dense - self.held.tables) * bytes_each + more_bytes,
+            Members.REPLICAS: (self.held.dense - self.held.rows.table_parameters) * bytes_each
+            + more_bytes,
             Members.EXPERT_REPLICAS: self.held.experts * bytes_each,
         }
         return tuple(
@@ -136,9 +135,9 @@ class _Flows:
 
     def sparse(self) -> tuple[_Flow, ...]:
         """The gather of gradients that are lists of rows."""
-        if not self.held.row_bytes or self._networks[Members.REPLICAS].groups.size == 1:
+        if not self.held.rows.sent_bytes or self._networks[Members.REPLICAS].groups.size == 1:
             return ()
-        return (self._flow(CollectiveKind.ALL_GATHER, Members.REPLICAS, self.held.row_bytes),)
+        return (self._flow(CollectiveKind.ALL_GATHER, Members.REPLICAS, self.held.rows.sent_bytes),)
 
     def _flow(self, kind: CollectiveKind, members: Members, payload_bytes: float) -> _Flow:
         seconds = self._pieces * self._networks[members].seconds(kind, payload_bytes / self._pieces)
@@ -149,9 +148,7 @@ def _tied_s(priced: PricedPlan, stage: int) -> float:
     """What of the synchronisation of ``stage`` is that of tied parameters."""
     if priced.plan.pp == 1 or stage not in (0, priced.plan.pp - 1):
         return 0.0
-    return Messages(priced.plan, priced.machine.cluster).tied_s(
-        priced.tied_parameters, priced.rates.gradient_bytes
-    )
+    return priced.tied_s
 
 
 def _seconds(flows: Iterable[_Flow]) -> float:

@@ -12,10 +12,10 @@ import numpy as np
 from Estimator.network.links import transfer_costs
 from Estimator.pass_parts import PassParts
 from Estimator.plans.groups import GroupNetwork, layer_groups
-from Estimator.plans.iteration import summed_parts
-from Estimator.plans.layer_costs import PassCosts, moded_layers, run_again
-from Estimator.plans.pricing import PricedPlan, StageParts, stage_parts
+from Estimator.plans.layer_costs import PassCosts, moded_layers, run_again, summed_parts
+from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import Messages
+from Estimator.plans.stage_price import StagePrice
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind, Operator
 from phaze.exports.chakra.parameter_traffic import StageTraffic, stage_traffic
 from phaze.exports.chakra.work import (
@@ -66,10 +66,7 @@ def plan_work(priced: PricedPlan) -> PlanWork:
         for each in stages
     )
     tied_bytes = priced.tied_parameters * priced.rates.gradient_bytes
-    tied_s = Messages(plan, priced.machine.cluster).tied_s(
-        priced.tied_parameters, priced.rates.gradient_bytes
-    )
-    tied = Traffic(CollectiveKind.ALL_REDUCE, Members.ENDS, tied_bytes, tied_s, 0.0)
+    tied = Traffic(CollectiveKind.ALL_REDUCE, Members.ENDS, tied_bytes, priced.tied_s, 0.0)
     return PlanWork(chunks, once, tied if plan.pp > 1 and tied_bytes else None)
 
 
@@ -99,8 +96,8 @@ class _Stage:
     stage: int
 
     @cached_property
-    def parts(self) -> StageParts:
-        return stage_parts(self.priced, self.stage)
+    def parts(self) -> StagePrice[float]:
+        return self.priced.stage_price(self.stage)
 
     @cached_property
     def traffic(self) -> StageTraffic:
@@ -194,7 +191,7 @@ class _Stage:
 
 
 def _summed(priced: PricedPlan, costs: PassCosts, layers: Sequence[int]) -> PassParts:
-    return summed_parts(costs, priced.configuration, layers, priced.rates.slower)
+    return summed_parts(costs, priced.configuration, layers, priced.rates.straggler_excess)
 
 
 def _shares(traffic: Iterable[Traffic], share: float) -> tuple[Traffic, ...]:

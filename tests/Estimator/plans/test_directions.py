@@ -10,7 +10,7 @@ from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.directions import DirectedPart, directed_parts
 from Estimator.plans.groups import layer_groups
-from Estimator.plans.iteration import busiest_stage, price_iteration
+from Estimator.plans.iteration import price_iteration
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import device_machine
 from Estimator.plans.results import Breakdown, Iteration
@@ -29,7 +29,7 @@ def directed(
     machine = device_machine(model, cluster)
     iteration, priced = price_iteration(plan, costs, machine), PricedPlan(plan, costs, machine)
     parts = directed_parts(priced, iteration.breakdown)
-    return {part.name: part for part in parts}, iteration, busiest_stage(priced)
+    return {part.name: part for part in parts}, iteration, priced.busiest_stage
 
 
 @pytest.mark.parametrize("host_issue_s", [0.0, 70e-6])

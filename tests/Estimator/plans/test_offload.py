@@ -15,10 +15,10 @@ from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.host_traffic import (
     HostRates,
     PassTraffic,
-    host_alone_s,
-    host_exposed_s,
+    host_seconds,
     together_s,
 )
+from Estimator.plans.many_rates import plan_rates
 from Estimator.plans.offload import (
     NOTHING,
     RATIOS,
@@ -27,7 +27,7 @@ from Estimator.plans.offload import (
     offload_of,
     offloads_searched,
 )
-from Estimator.plans.rates import device_machine, plan_rates
+from Estimator.plans.rates import device_machine
 from Estimator.plans.results import Breakdown, Iteration, Status
 from GraphExtractor.graph import Recompute
 from phaze_common.choices import OffloadKind
@@ -43,8 +43,7 @@ MATRICES = st.lists(SLOW, min_size=9, max_size=9).map(
 )
 
 joint = outer(lambda busy_s, to_s, from_s, slowdown: together_s(busy_s, to_s, from_s, slowdown))
-exposed = outer(lambda host, traffic, busy_s, layers: host_exposed_s(host, traffic, busy_s, layers))
-alone = outer(lambda host, traffic: host_alone_s(host, traffic))
+seconds = outer(lambda host, traffic, busy_s, layers: host_seconds(host, traffic, busy_s, layers))
 
 
 def rates(slowdown: np.ndarray, seconds_per_byte: float) -> HostRates:
@@ -83,14 +82,18 @@ def test_more_bandwidth_and_less_computation_are_never_slower(
 ) -> None:
     moved = PassTraffic(*traffic)
     slow, fast = rates(slowdown, 1.0), rates(slowdown, 1.0 / faster)
-    shown_s = exposed(slow, moved, busy_s, float(layers))
-    assert 0.0 <= shown_s <= alone(slow, moved) * CLOSE
-    assert exposed(fast, moved, busy_s, float(layers)) <= shown_s * CLOSE + 1e-9
+    shown_s, hidden_s = seconds(slow, moved, busy_s, float(layers))
+    alone_s = joint(0.0, *(each * slow.seconds_per_byte for each in moved), slow.slowdown)
+    assert shown_s + hidden_s == pytest.approx(alone_s)
+    assert 0.0 <= shown_s <= alone_s * CLOSE
+    assert seconds(fast, moved, busy_s, float(layers)).exposed_s <= shown_s * CLOSE + 1e-9
     assert (
         busy_s + shown_s
-        <= (busy_s + more_s + exposed(slow, moved, busy_s + more_s, float(layers))) * CLOSE + 1e-9
+        <= (busy_s + more_s + seconds(slow, moved, busy_s + more_s, float(layers)).exposed_s)
+        * CLOSE
+        + 1e-9
     )
-    assert shown_s >= alone(slow, moved) / layers / CLOSE
+    assert shown_s >= alone_s / layers / CLOSE
 
 
 def on(sharing: int, memory_bytes: float | None = None) -> Cluster:

@@ -14,7 +14,7 @@ from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
-from Estimator.plans.rates import Machine, device_machine, slower_of
+from Estimator.plans.rates import Machine, device_machine, straggler_excess
 from Estimator.plans.results import Iteration
 from phaze_common.choices import Recompute
 from tests.builders.training_cases import graph_for, plan_of
@@ -55,13 +55,13 @@ def test_the_slowest_is_the_largest_of_so_many_normal_times(devices: int) -> Non
         .max(axis=1)
         .mean()
     )
-    assert 1.0 + float(slower_of(MACHINE, devices)) == pytest.approx(
+    assert 1.0 + float(straggler_excess(MACHINE, devices)) == pytest.approx(
         drawn, abs=0.05 * MACHINE.variation
     )
 
 
 def test_one_device_waits_for_none_and_more_wait_longer() -> None:
-    longer = slower_of(MACHINE, np.array([1, 2, 8, 64, 4096]))
+    longer = straggler_excess(MACHINE, np.array([1, 2, 8, 64, 4096]))
     assert longer[0] == 0.0 and (np.diff(longer) > 0.0).all() and longer[-1] < 4 * MACHINE.variation
     alone = replace(plan_of(), dp=1, global_batch_size=8)
     assert priced(alone, MACHINE) == priced(alone, ALIKE)
@@ -77,7 +77,7 @@ def test_arithmetic_takes_longer_and_nothing_else_does(dp: int, recompute: Recom
         DEVICE, replace(SOFTWARE, host_issue=Quantity(0.0, "s", "test")), "bfloat16"
     )
     varied, alike = (priced(plan, each, model) for each in (MACHINE, ALIKE))
-    longer_s = plan.micro_batches * arithmetic_s(plan) * float(slower_of(MACHINE, dp))
+    longer_s = plan.micro_batches * arithmetic_s(plan) * float(straggler_excess(MACHINE, dp))
     assert varied.iteration_s - alike.iteration_s == pytest.approx(longer_s, rel=1e-9)
     of_products = varied.breakdown.arithmetic_s + varied.breakdown.recompute_s
     assert (

@@ -8,10 +8,10 @@ import pytest
 
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import as_at_the_start, layer_groups
-from Estimator.plans.heterogeneous.iteration import iteration_of_stages
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.heterogeneous.placed_stage import PlacedStage
-from Estimator.plans.iteration import price_iteration
+from Estimator.plans.heterogeneous.pricing import PricedStages
+from Estimator.plans.iteration import iteration_of, price_iteration
 from GraphExtractor.graph import Recompute
 from phaze_common.choices import GroupOrder
 from Solver.paths.layer_graph import edges_between
@@ -71,8 +71,8 @@ def test_stages_alike_cost_what_the_uniform_plan_does(seed: int) -> None:
             cuts = list(every_cut(plan, count, edges_between(layers.kept.graph.tensors)))
             for number in random.permutation(len(cuts))[:3]:
                 cut, stages = cuts[number], stages_of(cuts[number], count)
-                ours = iteration_of_stages(stages, [layers] * cut.pp, machine)
-                theirs = price_iteration(cut, layers.again, machine)
+                ours = iteration_of(PricedStages(stages, [layers] * cut.pp, machine))
+                theirs = price_iteration(cut, layers.recomputing, machine)
                 assert ours.iteration_s == pytest.approx(theirs.iteration_s, rel=1e-12)
                 assert vars(ours.breakdown) == pytest.approx(
                     vars(theirs.breakdown), rel=1e-9, abs=1e-12

@@ -7,13 +7,13 @@ import pytest
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
-from Estimator.plans.bytes_beside import BytesBeside, bytes_beside
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.policy import policy_under
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import device_machine
+from Estimator.plans.traffic_besides_operators import TrafficBytes, traffic_besides_operators
 from tests.builders.training_cases import graph_for, plan_of
 
 SOFTWARE = load_software("megatron_core")
@@ -30,8 +30,8 @@ def priced(plan: UniformPlan) -> PricedPlan:
     return PricedPlan(plan, costs, device_machine(model, cluster))
 
 
-def beside(plan: UniformPlan) -> BytesBeside:
-    return bytes_beside(priced(plan))
+def beside(plan: UniformPlan) -> TrafficBytes:
+    return traffic_besides_operators(priced(plan))
 
 
 def parameters(plan: UniformPlan) -> float:
@@ -59,7 +59,7 @@ def test_replicas_send_what_sharding_says(stage: int) -> None:
 def test_steps_and_added_gradients_pass_memory() -> None:
     alone = plan_of(micro_batch_size=1, global_batch_size=1)
     state = policy_under(SOFTWARE, alone).state
-    assert beside(alone) == BytesBeside(pytest.approx(state.step * parameters(alone)), 0.0)
+    assert beside(alone) == TrafficBytes(pytest.approx(state.step * parameters(alone)), 0.0)
     added = priced(replace(alone, global_batch_size=4))
     added = replace(
         added, costs=replace(added.costs, accumulation_s=added.costs.accumulation_s + 1.0)
@@ -67,7 +67,7 @@ def test_steps_and_added_gradients_pass_memory() -> None:
     seconds = 3 * len(
         added.costs.sizes.sequence
     )  # of each layer a second, of all micro-batches but the first
-    assert bytes_beside(added).memory - beside(alone).memory == pytest.approx(
+    assert traffic_besides_operators(added).memory - beside(alone).memory == pytest.approx(
         seconds * added.machine.stream_bytes_per_s
     )
     sharded, whole = (
