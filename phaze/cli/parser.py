@@ -62,7 +62,8 @@ class Parser(argparse.ArgumentParser):
 
     def flag_words(self) -> list[FlagWords]:
         """Flags as a shell completes them."""
-        return [_words_of(action) for action in self._actions if action.option_strings]
+        shown = (each for each in self._actions if not isinstance(each, RemovedFlag))
+        return [_words_of(action) for action in shown if action.option_strings]
 
     @property
     def takes_words(self) -> bool:
@@ -179,6 +180,20 @@ def _words_of(action: argparse.Action) -> FlagWords:
     elif action.dest == "mode":
         values = tuple(MODES)
     return FlagWords(tuple(action.option_strings), action.help or "", values, most)
+
+
+class RemovedFlag(argparse.Action):
+    """A flag of earlier versions, which help does not show: refused with the reason ``why``."""
+
+    def __init__(self, option_strings: list[str], dest: str, *, why: str) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=argparse.SUPPRESS)
+        self.why = why
+
+    def __call__(
+        self, parser: object, namespace: object, values: object, flag: object = ""
+    ) -> None:
+        """Refuse."""
+        raise InputError(f"{flag} is gone: {self.why}")
 
 
 class _Give(argparse.Action):
