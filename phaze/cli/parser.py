@@ -62,8 +62,7 @@ class Parser(argparse.ArgumentParser):
 
     def flag_words(self) -> list[FlagWords]:
         """Flags as a shell completes them."""
-        shown = (each for each in self._actions if not isinstance(each, RemovedFlag))
-        return [_words_of(action) for action in shown if action.option_strings]
+        return [_words_of(action) for action in self._offered() if action.option_strings]
 
     @property
     def takes_words(self) -> bool:
@@ -72,8 +71,12 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def flags(self) -> list[str]:
-        """Long names of all flags."""
-        return [flag for flag in self._option_string_actions if flag.startswith("--")]
+        """Long names of all flags but those that are gone."""
+        names = (name for action in self._offered() for name in action.option_strings)
+        return [name for name in names if name.startswith("--")]
+
+    def _offered(self) -> list[argparse.Action]:
+        return [each for each in self._actions if not isinstance(each, RemovedFlag)]
 
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
         if (
