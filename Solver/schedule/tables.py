@@ -1,4 +1,6 @@
-"""A series component as arrays, the form in which compiled code takes it."""
+"""A series component, its cases and their schedules as arrays, as compiled code takes them."""
+
+from __future__ import annotations
 
 from typing import NamedTuple
 
@@ -28,6 +30,38 @@ class Tables(NamedTuple):
     before: Ints  # bitmasks; zeros where the component has more operators than a machine word holds
     earlier: Ints
     followed: NDArray[np.bool_]
+
+
+class Cases(NamedTuple):
+    """A component on N accelerators: seconds, or relative."""
+
+    single: Floats  # (N, n) on one core
+    shortest: Floats  # (N, n): the smaller of that and the one over all cores
+    cores: Ints  # (N, 2): tensor and vector cores
+
+    def some(self, which: slice | Ints) -> Cases:
+        """Those of some accelerators."""
+        return Cases(self.single[which], self.shortest[which], self.cores[which])
+
+
+class Timings(NamedTuple):
+    """Schedules on N accelerators: seconds, or relative."""
+
+    makespan: Floats  # (N,)
+    lower: Floats  # (N,): a lower bound
+    start: Floats  # (N, n)
+    all_mode: NDArray[np.bool_]  # (N, n)
+
+    def some(self, which: slice) -> Timings:
+        """Views of some accelerators'."""
+        start, all_mode = self.start[which], self.all_mode[which]
+        return Timings(self.makespan[which], self.lower[which], start, all_mode)
+
+
+def empty_timings(count: int, operators: int) -> Timings:
+    """Timings to be filled."""
+    shape = count, operators
+    return Timings(np.zeros(count), np.zeros(count), np.zeros(shape), np.zeros(shape, np.bool_))
 
 
 def tables(component: Component) -> Tables:
