@@ -28,9 +28,9 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-BEHIND_LARGEST, WITH_LARGEST = range(
-    2
-)  # tables: of stages behind the one with the largest load, and of those with it
+ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
+# tables: of stages behind the one with the largest load, and of those with it
+BEHIND_LARGEST, WITH_LARGEST = range(2)
 
 
 class StageSpace(NamedTuple):

@@ -32,6 +32,7 @@ BEHIND, AHEAD_FORWARD, AHEAD_BACKWARD = range(3)
 # Columns of ``Problem.ends`` and ``Problem.spans``, as in ``Stages``
 WHOLE, PART = range(2)
 FIRST, TO_END, DEPTH = range(3)
+PIPELINE, OWN, DEEP, LAG = range(4)  # tables of ``bound_cut``
 
 
 class Problem(NamedTuple):
@@ -176,7 +177,6 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
     any stage's last backward pass follows any path, less the backward passes of the stages before
     it.
     """
-    pipeline, own, deep, lag = tables[0], tables[1], tables[2], tables[3]
     pp, everything = problem.pp, len(problem.nodes) - 1
     limit_s = incumbent_s * (1.0 - ROUNDING) - problem.least_step_s
     load_s = most_load_s(problem, limit_s)
@@ -202,33 +202,25 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
                     continue
                 part = problem.ends[edge, PART]
                 if problem.spans[part, DEPTH] < behind or (
-                    behind > 0 and pipeline[behind - 1, part] == np.inf
+                    behind > 0 and tables[PIPELINE, behind - 1, part] == np.inf
                 ):
                     continue
                 if not fits_at(problem, edge, behind):
                     continue
                 stage = stage_at(problem, edge, behind)
-                here_s, mine_s, deep_s, lag_s = (
-                    stage.pipeline_s,
-                    stage.own_s,
-                    stage.deep_s,
-                    stage.lag_s,
-                )
+                pipeline_s, own_s = stage.pipeline_s, stage.own_s
+                deep_s, lag_s = stage.deep_s, stage.lag_s
                 if behind > 0:
-                    here_s, mine_s = (
-                        max(here_s, pipeline[behind - 1, part]),
-                        max(mine_s, own[behind - 1, part]),
-                    )
-                    deep_s, lag_s = (
-                        max(deep_s, deep[behind - 1, part]),
-                        max(lag_s, lag[behind - 1, part]),
-                    )
+                    pipeline_s = max(pipeline_s, tables[PIPELINE, behind - 1, part])
+                    own_s = max(own_s, tables[OWN, behind - 1, part])
+                    deep_s = max(deep_s, tables[DEEP, behind - 1, part])
+                    lag_s = max(lag_s, tables[LAG, behind - 1, part])
                 if first:
-                    best_s = min(best_s, max(here_s + stage.after_s, mine_s, deep_s + lag_s))
-                if here_s >= limit_s or mine_s >= limit_s or deep_s + lag_s >= limit_s:
+                    best_s = min(best_s, max(pipeline_s + stage.after_s, own_s, deep_s + lag_s))
+                if max(pipeline_s, own_s, deep_s + lag_s) >= limit_s:
                     continue
-                pipeline[behind, node] = min(pipeline[behind, node], here_s)
-                own[behind, node] = min(own[behind, node], mine_s)
-                deep[behind, node] = min(deep[behind, node], deep_s)
-                lag[behind, node] = min(lag[behind, node], lag_s)
+                tables[PIPELINE, behind, node] = min(tables[PIPELINE, behind, node], pipeline_s)
+                tables[OWN, behind, node] = min(tables[OWN, behind, node], own_s)
+                tables[DEEP, behind, node] = min(tables[DEEP, behind, node], deep_s)
+                tables[LAG, behind, node] = min(tables[LAG, behind, node], lag_s)
     return best_s + problem.least_step_s

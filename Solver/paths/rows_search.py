@@ -15,9 +15,9 @@ from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.heterogeneous.placed_stage import PlacedStage
 from Estimator.plans.heterogeneous.pricing import PricedStages
 from Estimator.plans.rates import Machine
-from Solver.paths.bounds import bound_loads
+from Solver.paths.bounds import ROUNDING, bound_loads
 from Solver.paths.option_tables import OptionTables, option_tables
-from Solver.paths.path_search import ROUNDING, search_paths
+from Solver.paths.path_search import search_paths
 from Solver.paths.spaces import PlanLimits, stage_space
 from Solver.paths.stage_classes import StageClasses
 from Solver.paths.stage_options import StageOption

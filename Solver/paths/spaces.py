@@ -120,7 +120,7 @@ def stage_space(
         priced=np.stack(
             [tables.forward_s, tables.backward_s, tables.after_s, tables.step_s], axis=3
         ),
-        faces=np.array(columns),
+        meshes=np.array(columns),
         rows_bytes=rows,
         gather_s=_gathers(options, faces, rows, cluster),
         tier_sizes=np.array([tier.group_size for tier in cluster.tiers]),
