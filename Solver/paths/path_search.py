@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from Estimator.plans.compiled import inner, outer
 from Estimator.plans.pipeline.one_f_one_b import SCRATCH_ROWS, finish_in_s
 from Solver.paths.bounds import BEHIND_LARGEST, ROUNDING, WITH_LARGEST, StageSpace, weights
+from Solver.paths.option_tables import AFTER, BACKWARD, FORWARD, STEP
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-FORWARD, BACKWARD, AFTER, STEP = range(4)  # columns of ``OptionSpace.priced``
 DEVICES, PARTS, TENSOR, GRAPH, SIZE = range(5)  # columns of ``OptionSpace.meshes``
 TO_NEXT, TO_PREVIOUS = range(2)  # directions of messages
 EDGE, OPTION, DEVICE, NODE = range(4)  # columns of a path: of each stage, and where it begins
@@ -27,12 +27,12 @@ class OptionSpace(NamedTuple):
     """Options of stages, in the order of their sizes: those of size i are ``first[i]`` to ``first[i
     + 1]``.
 
-    ``priced`` (options, classes, most stages, 4) are seconds; ``meshes`` (options, 5) what messages
-    depend on, see ``Estimator.plans.heterogeneous.messages``. ``rows_bytes`` (graphs, 2, nodes)
-    cross into every node forward, and back; a target gathers them in ``gather_s`` (options, graphs,
-    2, nodes). ``tier_sizes`` (tiers,) are devices of their blocks. ``tied`` (options,) ranks what
-    an end of the pipeline shares with the other, in ``tied_s`` (ranks, devices) seconds over each
-    stride.
+    ``priced`` (options, classes, most stages, 4) are those of ``OptionTables``; ``meshes``
+    (options, 5) what messages depend on, see ``Estimator.plans.heterogeneous.messages``.
+    ``rows_bytes`` (graphs, 2, nodes) cross into every node forward, and back; a target gathers them
+    in ``gather_s`` (options, graphs, 2, nodes). ``tier_sizes`` (tiers,) are devices of their
+    blocks. ``tied`` (options,) ranks what an end of the pipeline shares with the other, in
+    ``tied_s`` (ranks, devices) seconds over each stride.
     """
 
     first: IntArray
