@@ -20,13 +20,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import inlined, outer
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+from phaze_common.arrays import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
 # tables: of stages behind the one with the largest load, and of those with it

@@ -13,13 +13,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import inlined, inner, outer
 from Estimator.plans.pipeline.one_f_one_b import stage_bound_s
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from phaze_common.arrays import FloatArray, IntArray
 
 ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import inlined, inner, outer
 from Estimator.plans.pipeline.one_f_one_b import SCRATCH_ROWS, finish_in_s
+from phaze_common.arrays import FloatArray, IntArray
 from Solver.paths.cut_bounds import (
     DEEP,
     DEPTH,
@@ -29,9 +29,6 @@ from Solver.paths.cut_bounds import (
     most_load_s,
     stage_at,
 )
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 REMEMBERED = 4  # first stages that are remembered for each node they leave
 SHORT = 1000  # steps within which a search ends without remembering any

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
+from phaze_common.arrays import BoolArray, IntArray
 from Solver.paths.layer_graph import Edge, edges_between_groups, is_chain, runs
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
-IntArray = NDArray[np.int64]
 
 MOST_SETS = 4_000
 MOST_STAGES = 60_000  # 0.4 ms for the bound of each accelerator and recomputation mode
@@ -38,7 +38,7 @@ class Lattice:
     left out and is empty where none was.
     """
 
-    members: NDArray[np.bool_]
+    members: BoolArray
     first: IntArray
     part: IntArray
     omitted: str
@@ -130,11 +130,11 @@ def _closed_sets(groups: Sequence[int], edges: Sequence[Edge]) -> Iterator[int]:
                 queue.append((grown, of_layers | layers))
 
 
-def _as_members(sets: Sequence[int], layers: int) -> NDArray[np.bool_]:
+def _as_members(sets: Sequence[int], layers: int) -> BoolArray:
     return np.array([[bool(each >> layer & 1) for layer in range(layers)] for each in sets])
 
 
-def _with_stages(members: NDArray[np.bool_], omitted: str) -> Lattice | None:
+def _with_stages(members: BoolArray, omitted: str) -> Lattice | None:
     """Find the pairs of sets within each other; None if they are too many. The sets grow in
     size."""
     packed = np.packbits(members, axis=1, bitorder="little")

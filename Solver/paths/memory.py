@@ -6,12 +6,10 @@ decides it."""
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
+from phaze_common.arrays import FloatArray
 from Solver.paths.stage_graph import Stages
-
-FloatArray = NDArray[np.float64]
 
 
 @outer

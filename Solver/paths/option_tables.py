@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
@@ -17,12 +16,9 @@ from Estimator.plans.layer_costs import LayerSizes
 from Estimator.plans.rates import Machine, plan_rates, start_s, whole_bytes
 from Estimator.plans.stage_price import PlanRates, stage_price
 from Estimator.plans.stage_totals import StageSizes, StageTimes, times_of, with_neighbours
+from phaze_common.arrays import FloatArray, IntArray
 from Solver.paths.stage_classes import StageClasses
 from Solver.paths.stage_options import StageOption
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 
 FORWARD, BACKWARD, AFTER, STEP = range(4)  # columns of ``OptionTables.priced``
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import inner, outer
 from Estimator.plans.pipeline.one_f_one_b import SCRATCH_ROWS, finish_in_s
+from phaze_common.arrays import FloatArray, IntArray
 from Solver.paths.bounds import BEHIND_LARGEST, ROUNDING, WITH_LARGEST, StageSpace, weights
 from Solver.paths.option_tables import AFTER, BACKWARD, FORWARD, STEP
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 DEVICES, PARTS, TENSOR, GRAPH, SIZE = range(5)  # columns of ``OptionSpace.meshes``
 TO_NEXT, TO_PREVIOUS = range(2)  # directions of messages

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.heterogeneous.placed_stage import PlacedStage
@@ -21,8 +20,6 @@ from Solver.paths.path_search import search_paths
 from Solver.paths.spaces import PlanLimits, stage_space
 from Solver.paths.stage_classes import StageClasses
 from Solver.paths.stage_options import StageOption
-
-FloatArray = NDArray[np.float64]
 
 MOST_STEPS = 2_000_000  # stages tried in one interval of loads: some tenths of a second
 NARROWEST = 1e-4  # relative width of an interval of loads that is not divided further

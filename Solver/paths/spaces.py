@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_s
@@ -18,14 +17,12 @@ from Estimator.plans.heterogeneous.messages import Face, tier_between, whole_row
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.rates import Machine, plan_rates
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.arrays import BoolArray, FloatArray, IntArray
 from Solver.paths.bounds import StageSpace
 from Solver.paths.option_tables import AFTER, BACKWARD, FORWARD, STEP, OptionTables
 from Solver.paths.path_search import OptionSpace
 from Solver.paths.stage_classes import StageClasses
 from Solver.paths.stage_options import StageOption
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class PlanLimits:
         most = max(self.stage_counts) if self.stage_counts else self.most
         return max(min(most, self.devices // least_devices, layers), 1)
 
-    def allowed(self, most: int) -> NDArray[np.bool_]:
+    def allowed(self, most: int) -> BoolArray:
         """Whether a plan may have 0, 1, ... stages, shape (most + 1,)."""
         counts = np.zeros(most + 1, np.bool_)
         counts[[count for count in self.stage_counts or range(1, most + 1) if count <= most]] = True

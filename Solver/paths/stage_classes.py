@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.cuts import Crossing, crossing
 from GraphExtractor.graph import ModelGraph, Recompute
+from phaze_common.arrays import IntArray
 from Solver.paths.lattice import Lattice, lattice_of
 from Solver.paths.layer_graph import edges_between
-
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,17 +10,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.cuts import Crossing, crossing
 from Estimator.plans.layer_costs import LayerSizes
 from Estimator.plans.stage_totals import StageSizes, StageTimes, stage_sizes, times_of
 from GraphExtractor.graph import ModelGraph
+from phaze_common.arrays import FloatArray, IntArray
 from Solver.paths.lattice import Lattice, lattice_of
 from Solver.paths.layer_graph import edges_between
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Stages(NamedTuple):

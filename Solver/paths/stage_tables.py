@@ -8,16 +8,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
 from Estimator.plans.stage_price import PlanRates, pass_of, stage_price
 from Estimator.plans.stage_totals import StageSizes, StageTimes
+from phaze_common.arrays import BoolArray, FloatArray, IntArray
 from Solver.paths.stage_graph import Stages
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-Members = NDArray[np.bool_]
 
 
 class Loads(NamedTuple):
@@ -80,8 +76,8 @@ def fill_loads(
     times: StageTimes,
     sizes: StageSizes,
     layers: StageTimes,
-    members: Members,
-    fits: Members,
+    members: BoolArray,
+    fits: BoolArray,
     loads: Loads,
 ) -> None:
     """Fill ``loads``: as one stage and without data-parallel communication layers take no longer

@@ -16,9 +16,9 @@ the operator that comes first in the graph.
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.pass_parts import OperatorParts, PassParts
+from phaze_common.arrays import BoolArray, FloatArray
 from phaze_common.errors import SolverError
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
 from Solver.schedule.structure import TYPE_BITS, closure
@@ -122,7 +122,7 @@ class _CriticalPaths:
         return found
 
     def _in_the_way(
-        self, operator: int, others: NDArray[np.bool_], running: NDArray[np.bool_] | None
+        self, operator: int, others: BoolArray, running: BoolArray | None
     ) -> Iterator[int]:
         """Of ``others`` those that precede ``operator`` or held its cores: pools that ``running``
         filled (None: any it uses)."""
@@ -142,9 +142,7 @@ class _CriticalPaths:
                 yield int(other)
 
 
-def _check_parts(
-    scheduled_s: NDArray[np.float64], parts_s: NDArray[np.float64], makespan_s: float
-) -> None:
+def _check_parts(scheduled_s: FloatArray, parts_s: FloatArray, makespan_s: float) -> None:
     """Raise SolverError unless operators take what their parts add up to; arrays (operators,)."""
     differences_s = np.abs(scheduled_s - parts_s)
     if (differences_s > AGREEMENT * makespan_s).any():

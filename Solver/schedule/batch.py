@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from phaze_common.arrays import unique_rows
+from phaze_common.arrays import FloatArray, IntArray, unique_rows
 from phaze_common.errors import InputError
 from phaze_common.threads import threads
 from Solver.schedule.bounds import TOLERANCE, WEIGHTINGS, bound_many
@@ -18,8 +18,6 @@ from Solver.schedule.structure import Component, series_components
 from Solver.schedule.tables import (
     WORD,
     Cases,
-    Floats,
-    Ints,
     Tables,
     Timings,
     empty_timings,
@@ -31,10 +29,10 @@ ROWS_PER_TASK = 256
 
 def schedule_many(
     structure: ScheduleStructure,
-    single_s: Floats,
-    all_s: Floats,
-    num_tc: Ints,
-    num_vc: Ints,
+    single_s: FloatArray,
+    all_s: FloatArray,
+    num_tc: IntArray,
+    num_vc: IntArray,
     node_limit: int,
 ) -> Timings:
     """Schedules of ``structure`` on many accelerators; latencies (N, operators) in seconds, core

@@ -18,14 +18,15 @@ best weights (a linear program) and a hundred times faster.
 import numpy as np
 
 from Estimator.plans.compiled import outer
-from Solver.schedule.tables import Cases, Floats, Ints, Tables
+from phaze_common.arrays import FloatArray, IntArray
+from Solver.schedule.tables import Cases, Tables
 
 WEIGHTINGS = 3  # weightings kept per instance, for the bound and for pruning
 TOLERANCE = 1e-9  # relative; optimal means within it
 
 
 @outer
-def sort_descending(keys: Floats, ranked: Ints, order: Ints) -> None:
+def sort_descending(keys: FloatArray, ranked: IntArray, order: IntArray) -> None:
     """Write ``ranked`` to ``order`` by falling key, ties in the order given (n is small)."""
     for k in range(len(ranked)):
         place = k
@@ -37,15 +38,15 @@ def sort_descending(keys: Floats, ranked: Ints, order: Ints) -> None:
 
 @outer
 def heaviest_concurrent(
-    type_bits: Ints,
-    antichain: Ints,
+    type_bits: IntArray,
+    antichain: IntArray,
     first: int,
     last: int,
     operator: int,
-    rho: Floats,
+    rho: FloatArray,
     tc: int,
     vc: int,
-    heap: Floats,
+    heap: FloatArray,
 ) -> float:
     """Largest weight that can run at once within ``antichain[first:last]``, or beside ``operator``
     (-1: none) there.
@@ -87,7 +88,12 @@ def heaviest_concurrent(
 
 @outer
 def raise_weights(
-    t: Tables, cap: Floats, by_length: Ints, rho: Floats, cores: Ints, heap: Floats
+    t: Tables,
+    cap: FloatArray,
+    by_length: IntArray,
+    rho: FloatArray,
+    cores: IntArray,
+    heap: FloatArray,
 ) -> None:
     """Raise each weight as far as the others allow, at most to ``cap``, in the order
     ``by_length``."""
@@ -109,7 +115,7 @@ def raise_weights(
 
 
 @outer
-def weighted_bound(single: Floats, shortest: Floats, rho: Floats) -> float:
+def weighted_bound(single: FloatArray, shortest: FloatArray, rho: FloatArray) -> float:
     """Lower bound that the weights ``rho`` prove."""
     bound = 0.0
     for i in range(len(rho)):
@@ -118,7 +124,7 @@ def weighted_bound(single: Floats, shortest: Floats, rho: Floats) -> float:
 
 
 @outer
-def longest_path(t: Tables, shortest: Floats) -> float:
+def longest_path(t: Tables, shortest: FloatArray) -> float:
     """Length of the longest path."""
     predecessors, offsets = t.predecessors, t.predecessor_offsets
     ends = np.zeros(len(shortest))
@@ -132,7 +138,9 @@ def longest_path(t: Tables, shortest: Floats) -> float:
 
 
 @outer
-def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weights: Floats) -> float:
+def lower_bound(
+    t: Tables, single: FloatArray, shortest: FloatArray, cores: IntArray, weights: FloatArray
+) -> float:
     """Lower bound of one instance, with its weightings written to ``weights`` (WEIGHTINGS, n).
 
     ``single`` are latencies on one core, ``shortest`` the smaller of that and the one over all
@@ -187,7 +195,7 @@ def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weight
 
 
 @outer
-def bound_many(t: Tables, cases: Cases, lower: Floats, weights: Floats) -> None:
+def bound_many(t: Tables, cases: Cases, lower: FloatArray, weights: FloatArray) -> None:
     """Write the lower bounds (N,) of N cases to ``lower``.
 
     ``weights`` (N, WEIGHTINGS, n) gets the weightings raised as far as they go, for the search to

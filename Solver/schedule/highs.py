@@ -9,8 +9,9 @@ from importlib.util import find_spec
 import numpy as np
 
 from Estimator.plans.results import Status
+from phaze_common.arrays import FloatArray
 from phaze_common.errors import SolverError
-from Solver.schedule.ilp import Floats, IlpSolver, MilpResult
+from Solver.schedule.ilp import IlpSolver, MilpResult
 from Solver.schedule.milp import Milp
 from Solver.schedule.solver import LicenseStatus
 
@@ -33,7 +34,7 @@ class HighsSolver(IlpSolver):
             return LicenseStatus(False, "scipy is not installed; run pip install scipy")
         return LicenseStatus(True, "HiGHS in scipy, free of charge")
 
-    def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpResult:
+    def optimize(self, milp: Milp, hint: FloatArray | None, time_limit_s: float) -> MilpResult:
         """See IlpSolver. scipy passes no starting point on, so ``hint`` only serves through the
         horizon."""
         from scipy.optimize import Bounds, LinearConstraint

@@ -6,9 +6,9 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.results import Status
+from phaze_common.arrays import FloatArray
 from phaze_common.errors import SolverError
 from Solver.schedule.milp import ComponentModel, ComponentTiming, Milp
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
@@ -22,8 +22,6 @@ CUTOFF = (
     1e-6  # relative: a known schedule bounds the makespan sought from just above, never from below
 )
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class MilpResult:
@@ -31,7 +29,7 @@ class MilpResult:
     objective."""
 
     status: Status
-    values: Floats | None
+    values: FloatArray | None
     bound: float
 
 
@@ -46,7 +44,7 @@ class IlpSolver(ScheduleSolver):
     """Solves the compact program of ``milp`` with some MILP software."""
 
     @abstractmethod
-    def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpResult:
+    def optimize(self, milp: Milp, hint: FloatArray | None, time_limit_s: float) -> MilpResult:
         """Minimise; ``hint`` is a feasible point to start from. The status is OPTIMAL, FEASIBLE,
         TIMED_OUT or INFEASIBLE.
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_common.arrays import BoolArray, FloatArray
 from Solver.schedule.structure import Component, members
 
 HORIZON = 1000.0
@@ -37,7 +37,6 @@ CROWDS_AT_ONCE = (
 )
 SEPARATED = 1e-9  # of the horizon: two operators overlapping by less do not
 
-Floats = NDArray[np.float64]
 Terms = list[tuple[int, float]]
 
 
@@ -79,8 +78,8 @@ class ComponentTiming:
     """Starts and modes of a component's operators from its beginning, and its length, all in
     seconds."""
 
-    start_s: Floats
-    all_mode: NDArray[np.bool_]
+    start_s: FloatArray
+    all_mode: BoolArray
     length_s: float
 
 
@@ -91,8 +90,8 @@ class ComponentModel:
     def __init__(
         self,
         component: Component,
-        single_s: Floats,
-        all_s: Floats,
+        single_s: FloatArray,
+        all_s: FloatArray,
         num_tc: int,
         num_vc: int,
         horizon_s: float,
@@ -182,7 +181,7 @@ class ComponentModel:
                         terms.append((self.all_mode[i], self.single[i] / count))
             self.milp.row(terms, constant)
 
-    def timing(self, solution: Floats) -> ComponentTiming:
+    def timing(self, solution: FloatArray) -> ComponentTiming:
         """The earliest schedule with the modes and the order of ``solution``: free of the solver's
         tolerances."""
         order = self.component.order
@@ -236,7 +235,7 @@ class ComponentModel:
         pairs = combinations(sorted(crowd), 2)
         self.milp.row([(self.first[pair], 1.0) for i, j in pairs for pair in ((i, j), (j, i))], 1.0)
 
-    def solution(self, timing: ComponentTiming) -> Floats:
+    def solution(self, timing: ComponentTiming) -> FloatArray:
         """Column values of a known schedule, to start the solver from."""
         start = timing.start_s / self.scale_s
         duration = np.where(timing.all_mode, self.shortest, self.single)
@@ -275,7 +274,7 @@ def _crowds(component: Component, pool: int, size: int) -> list[tuple[int, ...]]
     return [chosen for chosen, _ in crowds if chosen]
 
 
-def _paths(component: Component, latency: Floats) -> tuple[Floats, Floats]:
+def _paths(component: Component, latency: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Longest paths before and after each operator."""
     order = component.order
     heads, tails = np.zeros(len(latency)), np.zeros(len(latency))

@@ -26,11 +26,11 @@ Every rule keeps at least one optimal schedule:
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import inlined, inner, outer
+from phaze_common.arrays import BoolArray, FloatArray, IntArray
 from Solver.schedule.bounds import TOLERANCE, sort_descending
-from Solver.schedule.tables import Cases, Floats, Ints, Tables, Timings
+from Solver.schedule.tables import Cases, Tables, Timings
 
 BUCKET_SIZE = 8  # entries of the table that a state may be in
 ENTRIES = 1 << 13
@@ -57,20 +57,20 @@ class Exhausted(NamedTuple):
     what running operators had left.
     """
 
-    states: Ints
-    cost_to_go: Floats
-    residuals: Floats
+    states: IntArray
+    cost_to_go: FloatArray
+    residuals: FloatArray
 
 
 @outer
 def serial_from(
-    topological: Ints,
+    topological: IntArray,
     started: int,
     clock: float,
-    single: Floats,
-    shortest: Floats,
-    start: Floats,
-    all_mode: NDArray[np.bool_],
+    single: FloatArray,
+    shortest: FloatArray,
+    start: FloatArray,
+    all_mode: BoolArray,
 ) -> float:
     """Append the operators not in ``started`` one after another from ``clock``; returns the end."""
     for i in topological:
@@ -82,7 +82,7 @@ def serial_from(
 
 
 @inner
-def latency_of(t: Tables, single: Floats, shortest: Floats) -> Floats:
+def latency_of(t: Tables, single: FloatArray, shortest: FloatArray) -> FloatArray:
     """Operators' seconds and longest paths, shape (4, n)."""
     latency = np.zeros((4, len(single)))
     latency[SINGLE], latency[SHORTEST] = single, shortest
@@ -96,7 +96,7 @@ def latency_of(t: Tables, single: Floats, shortest: Floats) -> Floats:
 
 
 @inner
-def interchangeable_before(allowed: Ints, single: Floats, shortest: Floats) -> Ints:
+def interchangeable_before(allowed: IntArray, single: FloatArray, shortest: FloatArray) -> IntArray:
     """Bitmasks of what starts no later than each operator: of those ``allowed`` its equals."""
     earlier = np.zeros(len(single), np.int64)
     for i in range(len(single)):
@@ -107,7 +107,9 @@ def interchangeable_before(allowed: Ints, single: Floats, shortest: Floats) -> I
 
 
 @inner
-def least_contributions(weights: Floats, single: Floats, shortest: Floats) -> Floats:
+def least_contributions(
+    weights: FloatArray, single: FloatArray, shortest: FloatArray
+) -> FloatArray:
     """What each operator adds to each bound, and to the serial length: (weightings + 1, n)."""
     weightings = len(weights)
     least = np.empty((weightings + 1, len(single)))
@@ -120,7 +122,13 @@ def least_contributions(weights: Floats, single: Floats, shortest: Floats) -> Fl
 
 @inlined
 def is_bounded(
-    sets: Ints, times: Floats, d: int, latency: Floats, weights: Floats, end: Floats, cutoff: float
+    sets: IntArray,
+    times: FloatArray,
+    d: int,
+    latency: FloatArray,
+    weights: FloatArray,
+    end: FloatArray,
+    cutoff: float,
 ) -> bool:
     """Whether weights or longest paths prove that a state leads to nothing below ``cutoff``."""
     now, running, started, bounded = times[d, CLOCK], sets[d, RUNNING], sets[d, STARTED], False
@@ -154,14 +162,14 @@ def bucket_of(started: np.int64, running: np.int64, entries: int) -> np.int64:
 
 @inlined
 def is_dominated(
-    states: Ints,
-    cost_to_go: Floats,
-    residuals: Floats,
+    states: IntArray,
+    cost_to_go: FloatArray,
+    residuals: FloatArray,
     generation: int,
-    sets: Ints,
+    sets: IntArray,
     d: int,
     now: float,
-    end: Floats,
+    end: FloatArray,
     cutoff: float,
 ) -> bool:
     """Whether the table proves that a state leads to nothing below ``cutoff``."""
@@ -189,7 +197,7 @@ def is_dominated(
 
 
 @inlined
-def entry_for(states: Ints, cost_to_go: Floats, generation: int, first: int) -> int:
+def entry_for(states: IntArray, cost_to_go: FloatArray, generation: int, first: int) -> int:
     """The entry of a bucket to overwrite: one of another case, or of the least cost to go."""
     entry = first
     for z in range(first, first + BUCKET_SIZE):
@@ -203,7 +211,7 @@ def entry_for(states: Ints, cost_to_go: Floats, generation: int, first: int) -> 
 
 @inlined
 def ready_operators(
-    type_bits: Ints, before: Ints, cores: Ints, started: np.int64, running: np.int64
+    type_bits: IntArray, before: IntArray, cores: IntArray, started: np.int64, running: np.int64
 ) -> np.int64:
     """Operators that could start now."""
     free_tc, free_vc, ready = cores[0], cores[1], NONE
@@ -224,7 +232,7 @@ def ready_operators(
 
 
 @inlined
-def some_would_end(single: Floats, ready: int, now: float, next_end: float) -> bool:
+def some_would_end(single: FloatArray, ready: int, now: float, next_end: float) -> bool:
     """Whether a ready operator would end before time advances."""
     found = False
     for i in range(len(single)):
@@ -235,7 +243,7 @@ def some_would_end(single: Floats, ready: int, now: float, next_end: float) -> b
 
 
 @inlined
-def still_running(end: Floats, running: np.int64, now: float) -> np.int64:
+def still_running(end: FloatArray, running: np.int64, now: float) -> np.int64:
     """Those ``running`` that end after ``now``."""
     for i in range(len(end)):
         if running >> i & 1 and end[i] <= now:
@@ -245,9 +253,9 @@ def still_running(end: Floats, running: np.int64, now: float) -> np.int64:
 
 @inlined
 def push(
-    sets: Ints,
-    times: Floats,
-    least: Floats,
+    sets: IntArray,
+    times: FloatArray,
+    least: FloatArray,
     d: int,
     i: int,
     clock: float,
@@ -268,16 +276,16 @@ def push(
 @outer
 def search(
     t: Tables,
-    single: Floats,
-    shortest: Floats,
-    cores: Ints,
-    weights: Floats,
+    single: FloatArray,
+    shortest: FloatArray,
+    cores: IntArray,
+    weights: FloatArray,
     bound: float,
     node_limit: int,
     table: Exhausted,
     generation: int,
-    start: Floats,
-    all_mode: NDArray[np.bool_],
+    start: FloatArray,
+    all_mode: BoolArray,
 ) -> tuple[float, float]:
     """Best makespan and proven lower bound; the schedule goes to ``start`` and ``all_mode``.
 
@@ -382,7 +390,9 @@ def search(
 
 
 @outer
-def search_many(t: Tables, cases: Cases, weights: Floats, node_limit: int, found: Timings) -> None:
+def search_many(
+    t: Tables, cases: Cases, weights: FloatArray, node_limit: int, found: Timings
+) -> None:
     """Solve N cases into ``found``, whose ``lower`` is what their ``weights`` (N, weightings, n)
     prove so far."""
     count = cases.single.shape[1]

@@ -5,9 +5,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.results import Status
+from phaze_common.arrays import BoolArray, FloatArray
 from Solver.schedule.problem import Assignment, Mode, Schedule, ScheduleProblem
 from Solver.schedule.structure import TYPE_BITS, closure, members
 
@@ -19,8 +19,8 @@ SIMULTANEOUS = 1e-9
 class Timing:
     """When each operator starts and whether it runs in ALL mode; arrays (operators,)."""
 
-    start_s: NDArray[np.float64]
-    all_mode: NDArray[np.bool_]
+    start_s: FloatArray
+    all_mode: BoolArray
 
 
 def without_schedule(status: Status, solver: str, bound_s: float = math.nan) -> Schedule:
