@@ -187,3 +187,34 @@ def fill_prices(
         priced.forward_s[edge], priced.backward_s[edge] = price.forward_s, price.backward_s
         priced.after_s[edge], priced.step_s[edge] = price.after_s, price.step_s
         priced.fixed_bytes[edge] = price.fixed_bytes
+
+
+@outer
+def least_fullest_bytes(
+    stages: Stages, fixed_bytes: FloatArray, saved_bytes: FloatArray, pp: int, micro_batches: int
+) -> float:
+    """Bytes of the fullest of ``pp`` stages in the cut where they are fewest; infinite where there
+    is no such cut.
+
+    A stage holds ``fixed_bytes`` (edges,) and, of as many micro-batches as are in flight there,
+    ``saved_bytes`` (edges,) each.
+    """
+    everything = len(stages.first) - 2
+    least = np.full((pp, everything + 1), np.inf)
+    for behind in range(pp):
+        held = min(behind + 1, micro_batches)
+        for node in range(everything + 1):
+            if (node == everything) != (behind == pp - 1) or stages.depth[node] <= behind:
+                continue
+            if behind == 0:
+                edge = stages.to_end[node]
+                if edge >= 0:
+                    least[0, node] = fixed_bytes[edge] + held * saved_bytes[edge]
+                continue
+            for edge in range(stages.first[node + 1] - 1, stages.first[node] - 1, -1):
+                here = fixed_bytes[edge] + held * saved_bytes[edge]
+                if here < least[behind, node]:
+                    least[behind, node] = min(
+                        least[behind, node], max(here, least[behind - 1, stages.part[edge]])
+                    )
+    return least[pp - 1, everything]
