@@ -121,26 +121,20 @@ def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatA
                         load_s += messages_s(space, size, node, part, device, behind, everything)
                         if load_s > most_s:
                             continue
-                        once_s = space.once_s[size, number, behind] if root else 0.0
-                        behind_s = (
-                            tables[BEHIND_LARGEST, behind - 1, part, end] if behind > 0 else 0.0
-                        )
+                        whole_s = load_s
+                        if root:
+                            whole_s += space.once_s[size, number, behind]
+                        behind_s = 0.0
+                        if behind > 0:
+                            behind_s = tables[BEHIND_LARGEST, behind - 1, part, end]
+                            with_s = tables[WITH_LARGEST, behind - 1, part, end]
+                            largest_s = min(largest_s, whole_s + with_s)
                         if behind_s < np.inf:
                             lesser_s = min(lesser_s, 2.0 * load_s + behind_s)
-                            slowest_s = max(
-                                load_s, least_s
-                            )  # of an option that may not be the one with the least of ``once_s``
-                            here_s = (
-                                (times - 1.0) * slowest_s
-                                + max(load_s + once_s, slowest_s)
-                                + twice * behind_s
-                            )
-                            largest_s = min(largest_s, here_s)
-                        if behind > 0:
-                            largest_s = min(
-                                largest_s,
-                                load_s + once_s + tables[WITH_LARGEST, behind - 1, part, end],
-                            )
+                            # of an option that may not be the one with the least of ``once_s``
+                            slowest_s = max(load_s, least_s)
+                            here_s = (times - 1.0) * slowest_s + max(whole_s, slowest_s)
+                            largest_s = min(largest_s, here_s + twice * behind_s)
                 tables[BEHIND_LARGEST, behind, node, device] = lesser_s
                 tables[WITH_LARGEST, behind, node, device] = largest_s
         if space.stage_counts[behind + 1]:

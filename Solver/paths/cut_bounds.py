@@ -76,18 +76,15 @@ class Stage(NamedTuple):
 @inlined
 def fits_at(problem: Problem, edge: int, behind: int) -> bool:
     """Whether stage ``edge`` has the memory with ``behind`` stages behind it."""
-    held = min(behind + 1, problem.micro_batches)
-    return (
-        problem.edges[edge, FIXED_BYTES] + held * problem.edges[edge, SAVED_BYTES]
-        <= problem.memory_bytes
-    )
+    saved = min(behind + 1, problem.micro_batches) * problem.edges[edge, SAVED_BYTES]
+    return problem.edges[edge, FIXED_BYTES] + saved <= problem.memory_bytes
 
 
 @inlined
 def stage_at(problem: Problem, edge: int, behind: int) -> Stage:
     """Stage ``edge`` with ``behind`` stages behind it."""
-    whole, part = problem.ends[edge, WHOLE], problem.ends[edge, PART]
-    is_first = behind == problem.pp - 1
+    pp, whole, part = problem.pp, problem.ends[edge, WHOLE], problem.ends[edge, PART]
+    is_first = behind == pp - 1
     forward_s, backward_s = problem.edges[edge, FORWARD], problem.edges[edge, BACKWARD]
     after_s, back_s = problem.edges[edge, AFTER], 0.0
     behind_s = problem.nodes[part, BEHIND]
@@ -98,34 +95,23 @@ def stage_at(problem: Problem, edge: int, behind: int) -> Stage:
     if not is_first:
         back_s = problem.messages_s[problem.kind_of[behind], 1, whole]
         backward_s += back_s
-    if (is_first or behind == 0) and problem.pp > 1:
+    if (is_first or behind == 0) and pp > 1:
         after_s += problem.tied_s
-    total_s = (
-        problem.nodes[len(problem.nodes) - 1, BEHIND]
-        + problem.least_messages_s[problem.pp - 1, len(problem.nodes) - 1]
-    )
-    pipeline_s = stage_bound_s(
-        forward_s, backward_s, total_s, behind_s, behind, problem.micro_batches
-    )
-    mine_s = problem.nodes[whole, AHEAD_FORWARD] + forward_s + backward_s + behind_s
-    own_s = (
-        stage_bound_s(forward_s, backward_s, mine_s, behind_s, behind, problem.micro_batches)
-        + after_s
-        - back_s
-    )
-    more = problem.micro_batches - 1
+    everything, count = len(problem.nodes) - 1, problem.micro_batches
+    total_s = problem.nodes[everything, BEHIND] + problem.least_messages_s[pp - 1, everything]
+    pipeline_s = stage_bound_s(forward_s, backward_s, total_s, behind_s, behind, count)
+    to_here_s = problem.nodes[whole, AHEAD_FORWARD] + forward_s + backward_s + behind_s
+    own_s = stage_bound_s(forward_s, backward_s, to_here_s, behind_s, behind, count)
+    own_s += after_s - back_s
+    more = count - 1
     deep_s = total_s
     if more >= behind:
         deep_s += (more - behind) * (forward_s + backward_s) + behind_s
     lag_s = after_s - back_s
     if not is_first:
-        if problem.follows:
-            lag_s -= (
-                problem.nodes[whole, AHEAD_BACKWARD]
-                + (problem.pp - 2 - behind) * problem.most_one_way_s
-            )
-        else:
-            lag_s = -np.inf
+        upstream_s = problem.nodes[whole, AHEAD_BACKWARD]
+        upstream_s += (pp - 2 - behind) * problem.most_one_way_s
+        lag_s = lag_s - upstream_s if problem.follows else -np.inf
     return Stage(forward_s, backward_s, pipeline_s, own_s, after_s - back_s, deep_s, lag_s)
 
 
@@ -152,9 +138,8 @@ def most_load_s(problem: Problem, limit_s: float) -> float:
         if more > 0:
             load_s = (room_s - total_s) / (more - 0.5 * warm_up)
             shorter_s = warm_up * problem.most_one_way_s
-            load_s = min(
-                load_s, (room_s - total_s + shorter_s) / (more - problem.shorter_part * warm_up)
-            )
+            rounds = more - problem.shorter_part * warm_up
+            load_s = min(load_s, (room_s - total_s + shorter_s) / rounds)
         if more >= pp:
             if room_s < total_s + more * total_s / pp:
                 load_s = min(load_s, (room_s - total_s) / more)

@@ -37,12 +37,8 @@ class Loads(NamedTuple):
 
 def empty_loads(edges: int, nodes: int, most_stages: int) -> Loads:
     """Loads to be filled."""
-    of_nodes = (np.empty(nodes) for _ in range(3))
-    return Loads(
-        *(np.empty(edges) for _ in range(4)),
-        *of_nodes,
-        *(np.empty((most_stages, nodes)) for _ in range(2)),
-    )
+    shapes = [edges] * 4 + [nodes] * 3 + [(most_stages, nodes)] * 2
+    return Loads(*map(np.empty, shapes))
 
 
 class Links(NamedTuple):
@@ -88,15 +84,14 @@ def fill_loads(
     """
     alone_s = np.empty(members.shape[1])
     for layer in range(len(alone_s)):
-        again_s = pass_of(rates, layers.recompute, layer, 0.0, 0.0, 1.0).total_s
-        alone_s[layer] = again_s + pass_of(rates, layers.backward, layer, 0.0, 0.0, 1.0).total_s
+        recompute_s = pass_of(rates, layers.recompute, layer, 0.0, 0.0, 1.0).total_s
+        alone_s[layer] = recompute_s + pass_of(rates, layers.backward, layer, 0.0, 0.0, 1.0).total_s
     for edge in range(len(loads.stage_s)):
         count = sizes.layers[edge]
         loads.forward_s[edge] = pass_of(rates, times.forward, edge, 0.0, 0.0, count).total_s
-        again_s = pass_of(rates, times.recompute, edge, 0.0, 0.0, count).total_s
-        loads.backward_s[edge] = (
-            again_s + pass_of(rates, times.backward, edge, 0.0, 0.0, count).total_s
-        )
+        recompute_s = pass_of(rates, times.recompute, edge, 0.0, 0.0, count).total_s
+        backward_s = pass_of(rates, times.backward, edge, 0.0, 0.0, count).total_s
+        loads.backward_s[edge] = recompute_s + backward_s
         loads.stage_s[edge] = loads.forward_s[edge] + loads.backward_s[edge]
         loads.fitting_s[edge] = loads.stage_s[edge] if fits[edge] else np.inf
     for node in range(len(loads.behind_s)):
@@ -128,9 +123,8 @@ def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None
                     if stages.chain:
                         break
                     continue
-                least[behind, node] = min(
-                    least[behind, node], max(values[edge], least[behind - 1, stages.part[edge]])
-                )
+                largest = max(values[edge], least[behind - 1, stages.part[edge]])
+                least[behind, node] = min(least[behind, node], largest)
 
 
 @outer
@@ -163,13 +157,10 @@ def fill_least_messages(
             for edge in range(stages.first[node], stages.first[node + 1]):
                 part = stages.part[edge]
                 if stages.depth[part] >= behind:
-                    both_s = (
-                        messages_s[kind_of[behind - 1], 0, part]
-                        + messages_s[kind_of[behind - 1], 1, part]
-                    )
-                    least_s[behind, node] = min(
-                        least_s[behind, node], both_s + least_s[behind - 1, part]
-                    )
+                    kind = kind_of[behind - 1]
+                    both_s = messages_s[kind, 0, part] + messages_s[kind, 1, part]
+                    here_s = both_s + least_s[behind - 1, part]
+                    least_s[behind, node] = min(least_s[behind, node], here_s)
 
 
 @outer
@@ -213,8 +204,6 @@ def least_fullest_bytes(
                 continue
             for edge in range(stages.first[node + 1] - 1, stages.first[node] - 1, -1):
                 here = fixed_bytes[edge] + held * saved_bytes[edge]
-                if here < least[behind, node]:
-                    least[behind, node] = min(
-                        least[behind, node], max(here, least[behind - 1, stages.part[edge]])
-                    )
+                fullest = max(here, least[behind - 1, stages.part[edge]])
+                least[behind, node] = min(least[behind, node], fullest)
     return least[pp - 1, everything]
