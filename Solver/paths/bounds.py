@@ -26,7 +26,7 @@ from phaze_common.arrays import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
 # tables: of stages behind the one with the largest load, and of those with it
-BEHIND_LARGEST, WITH_LARGEST = range(2)
+DOWNSTREAM_OF_LARGEST, WITH_LARGEST = range(2)
 
 
 class StageSpace(NamedTuple):
@@ -97,7 +97,7 @@ def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatA
         for node in range(1, everything + 1):
             root = node == everything
             for device in range(space.devices):
-                tables[BEHIND_LARGEST, behind, node, device] = np.inf
+                tables[DOWNSTREAM_OF_LARGEST, behind, node, device] = np.inf
                 tables[WITH_LARGEST, behind, node, device] = np.inf
                 if root != (device == 0) or space.depth[node] <= behind:
                     continue
@@ -126,7 +126,7 @@ def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatA
                             whole_s += space.once_s[size, number, behind]
                         behind_s = 0.0
                         if behind > 0:
-                            behind_s = tables[BEHIND_LARGEST, behind - 1, part, end]
+                            behind_s = tables[DOWNSTREAM_OF_LARGEST, behind - 1, part, end]
                             with_s = tables[WITH_LARGEST, behind - 1, part, end]
                             largest_s = min(largest_s, whole_s + with_s)
                         if behind_s < np.inf:
@@ -135,7 +135,7 @@ def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatA
                             slowest_s = max(load_s, least_s)
                             here_s = (times - 1.0) * slowest_s + max(whole_s, slowest_s)
                             largest_s = min(largest_s, here_s + twice * behind_s)
-                tables[BEHIND_LARGEST, behind, node, device] = lesser_s
+                tables[DOWNSTREAM_OF_LARGEST, behind, node, device] = lesser_s
                 tables[WITH_LARGEST, behind, node, device] = largest_s
         if space.stage_counts[behind + 1]:
             best_s = min(best_s, tables[WITH_LARGEST, behind, everything, 0])

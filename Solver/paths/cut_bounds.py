@@ -25,7 +25,7 @@ ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
 # and bytes.
 LOAD, FORWARD, BACKWARD, AFTER, STEP, FIXED_BYTES, SAVED_BYTES = range(7)
 # Columns of ``Problem.nodes``, as in ``Loads``
-BEHIND, AHEAD_FORWARD, AHEAD_BACKWARD = range(3)
+DOWNSTREAM, UPSTREAM_FORWARD, UPSTREAM_BACKWARD = range(3)
 # Columns of ``Problem.ends`` and ``Problem.spans``, as in ``Stages``
 WHOLE, PART = range(2)
 FIRST, TO_END, DEPTH = range(3)
@@ -45,8 +45,8 @@ class Problem(NamedTuple):
     ends: IntArray  # (edges, 2)
     spans: IntArray  # (nodes + 1, 3)
     chain: bool
-    least_behind_s: FloatArray
-    least_ahead_s: FloatArray
+    least_downstream_s: FloatArray
+    least_upstream_s: FloatArray
     messages_s: FloatArray
     kind_of: IntArray
     least_messages_s: FloatArray
@@ -87,7 +87,7 @@ def stage_at(problem: Problem, edge: int, behind: int) -> Stage:
     is_first = behind == pp - 1
     forward_s, backward_s = problem.edges[edge, FORWARD], problem.edges[edge, BACKWARD]
     after_s, back_s = problem.edges[edge, AFTER], 0.0
-    behind_s = problem.nodes[part, BEHIND]
+    behind_s = problem.nodes[part, DOWNSTREAM]
     if behind > 0:
         kind = problem.kind_of[behind - 1]
         forward_s += problem.messages_s[kind, 0, part]
@@ -98,9 +98,9 @@ def stage_at(problem: Problem, edge: int, behind: int) -> Stage:
     if (is_first or behind == 0) and pp > 1:
         after_s += problem.tied_s
     everything, count = len(problem.nodes) - 1, problem.micro_batches
-    total_s = problem.nodes[everything, BEHIND] + problem.least_messages_s[pp - 1, everything]
+    total_s = problem.nodes[everything, DOWNSTREAM] + problem.least_messages_s[pp - 1, everything]
     pipeline_s = stage_bound_s(forward_s, backward_s, total_s, behind_s, behind, count)
-    to_here_s = problem.nodes[whole, AHEAD_FORWARD] + forward_s + backward_s + behind_s
+    to_here_s = problem.nodes[whole, UPSTREAM_FORWARD] + forward_s + backward_s + behind_s
     own_s = stage_bound_s(forward_s, backward_s, to_here_s, behind_s, behind, count)
     own_s += after_s - back_s
     more = count - 1
@@ -109,7 +109,7 @@ def stage_at(problem: Problem, edge: int, behind: int) -> Stage:
         deep_s += (more - behind) * (forward_s + backward_s) + behind_s
     lag_s = after_s - back_s
     if not is_first:
-        upstream_s = problem.nodes[whole, AHEAD_BACKWARD]
+        upstream_s = problem.nodes[whole, UPSTREAM_BACKWARD]
         upstream_s += (pp - 2 - behind) * problem.most_one_way_s
         lag_s = lag_s - upstream_s if problem.follows else -np.inf
     return Stage(forward_s, backward_s, pipeline_s, own_s, after_s - back_s, deep_s, lag_s)
@@ -125,7 +125,7 @@ def most_load_s(problem: Problem, limit_s: float) -> float:
     """
     pp, more, everything = problem.pp, problem.micro_batches - 1, len(problem.nodes) - 1
     warm_up = min(pp - 1, more)
-    total_s = problem.nodes[everything, BEHIND] + problem.least_messages_s[pp - 1, everything]
+    total_s = problem.nodes[everything, DOWNSTREAM] + problem.least_messages_s[pp - 1, everything]
     most_s = -np.inf
     for edge in range(problem.spans[everything, FIRST], problem.spans[everything + 1, FIRST]):
         part = problem.ends[edge, PART]
@@ -145,7 +145,7 @@ def most_load_s(problem: Problem, limit_s: float) -> float:
                 load_s = min(load_s, (room_s - total_s) / more)
             elif more > pp:
                 load_s = min(load_s, (room_s - 2.0 * total_s) / (more - pp))
-        if load_s >= max(problem.edges[edge, LOAD], problem.least_behind_s[pp - 2, part]):
+        if load_s >= max(problem.edges[edge, LOAD], problem.least_downstream_s[pp - 2, part]):
             most_s = max(most_s, load_s)
     return most_s * (1.0 + ROUNDING)
 
@@ -170,7 +170,7 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
                 tables[table, behind, node] = np.inf
             if (node == everything) != first or problem.spans[node, DEPTH] <= behind:
                 continue
-            if not first and problem.least_ahead_s[pp - 2 - behind, node] > load_s:
+            if not first and problem.least_upstream_s[pp - 2 - behind, node] > load_s:
                 continue
             low, high = problem.spans[node, FIRST], problem.spans[node + 1, FIRST]
             if behind == 0:

@@ -12,7 +12,7 @@ import numpy as np
 from Estimator.plans.compiled import inner, outer
 from Estimator.plans.pipeline.one_f_one_b import SCRATCH_ROWS, finish_in_s
 from phaze_common.arrays import FloatArray, IntArray
-from Solver.paths.bounds import BEHIND_LARGEST, ROUNDING, WITH_LARGEST, StageSpace, weights
+from Solver.paths.bounds import DOWNSTREAM_OF_LARGEST, ROUNDING, WITH_LARGEST, StageSpace, weights
 from Solver.paths.option_tables import AFTER, BACKWARD, FORWARD, STEP
 
 DEVICES, PARTS, TENSOR, GRAPH, SIZE = range(5)  # columns of ``OptionSpace.meshes``
@@ -167,7 +167,7 @@ def search_paths(
             priced = options.priced[option, space.class_of[edge], behind]
             if priced[FORWARD] == np.inf:
                 continue
-            rest_s = tables[BEHIND_LARGEST, behind - 1, part, end] if behind > 0 else 0.0
+            rest_s = tables[DOWNSTREAM_OF_LARGEST, behind - 1, part, end] if behind > 0 else 0.0
             least_rest_s = tables[WITH_LARGEST, behind - 1, part, end] if behind > 0 else np.inf
             if rest_s == np.inf:
                 continue

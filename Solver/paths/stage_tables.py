@@ -25,14 +25,14 @@ class Loads(NamedTuple):
     stage_s: FloatArray  # (edges,): both
     # (edges,): the same, infinite where a stage is too large for the memory under any plan
     fitting_s: FloatArray
-    behind_s: FloatArray  # (nodes,): both passes of the node's layers as one stage
-    ahead_forward_s: FloatArray  # (nodes,): forward of all other layers as one stage
+    downstream_s: FloatArray  # (nodes,): both passes of the node's layers as one stage
+    upstream_forward_s: FloatArray  # (nodes,): forward of all other layers as one stage
     # (nodes,): backward of all other layers, each a stage of its own: no cut takes longer
-    ahead_backward_s: FloatArray
+    upstream_backward_s: FloatArray
     # (most stages, nodes): the largest of j + 1 fitting stages that share the node takes this
-    least_behind_s: FloatArray
+    least_downstream_s: FloatArray
     # (most stages, nodes): the largest of j + 1 fitting stages that share all other layers
-    least_ahead_s: FloatArray
+    least_upstream_s: FloatArray
 
 
 def empty_loads(edges: int, nodes: int, most_stages: int) -> Loads:
@@ -94,17 +94,17 @@ def fill_loads(
         loads.backward_s[edge] = recompute_s + backward_s
         loads.stage_s[edge] = loads.forward_s[edge] + loads.backward_s[edge]
         loads.fitting_s[edge] = loads.stage_s[edge] if fits[edge] else np.inf
-    for node in range(len(loads.behind_s)):
+    for node in range(len(loads.downstream_s)):
         edge = stages.to_end[node]
-        loads.behind_s[node] = loads.stage_s[edge] if edge >= 0 else 0.0
+        loads.downstream_s[node] = loads.stage_s[edge] if edge >= 0 else 0.0
         edge = stages.from_start[node]
-        loads.ahead_forward_s[node] = loads.forward_s[edge] if edge >= 0 else 0.0
-        loads.ahead_backward_s[node] = 0.0
+        loads.upstream_forward_s[node] = loads.forward_s[edge] if edge >= 0 else 0.0
+        loads.upstream_backward_s[node] = 0.0
         for layer in range(len(alone_s)):
             if not members[node, layer]:
-                loads.ahead_backward_s[node] += alone_s[layer]
-    least_largest(stages, loads.fitting_s, loads.least_behind_s)
-    least_largest_ahead(stages, loads.fitting_s, loads.least_ahead_s)
+                loads.upstream_backward_s[node] += alone_s[layer]
+    least_largest(stages, loads.fitting_s, loads.least_downstream_s)
+    least_largest_upstream(stages, loads.fitting_s, loads.least_upstream_s)
 
 
 @outer
@@ -128,19 +128,19 @@ def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None
 
 
 @outer
-def least_largest_ahead(stages: Stages, values: FloatArray, least: FloatArray) -> None:
+def least_largest_upstream(stages: Stages, values: FloatArray, least: FloatArray) -> None:
     """Fill ``least`` (most stages, nodes) as ``least_largest`` does, of j + 1 stages that share all
     that a node lacks."""
     least[:] = np.inf
     everything = len(stages.first) - 2
-    for ahead in range(len(least)):
+    for upstream in range(len(least)):
         for node in range(everything, 0, -1):
-            so_far = -np.inf if ahead == 0 else least[ahead - 1, node]
-            if so_far == np.inf or (ahead == 0 and node != everything):
+            so_far = -np.inf if upstream == 0 else least[upstream - 1, node]
+            if so_far == np.inf or (upstream == 0 and node != everything):
                 continue
             for edge in range(stages.first[node], stages.first[node + 1]):
                 part = stages.part[edge]
-                least[ahead, part] = min(least[ahead, part], max(values[edge], so_far))
+                least[upstream, part] = min(least[upstream, part], max(values[edge], so_far))
 
 
 @outer
