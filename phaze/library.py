@@ -190,8 +190,6 @@ def explain(
     instead: str | Sequence[str] = (),
     progress: Progress | None = None,
     what_if: str | Sequence[str] = (),
-    *,
-    moldable: bool = False,
 ) -> Explanation:
     """Why the answer of ``run`` is the answer, what limits it, and what each alternative of
     ``instead`` would cost.
@@ -199,7 +197,6 @@ def explain(
     An alternative is written as ``num_tc=4,width=256`` or ``pp=8``: the best design that has these
     values. Explaining alone reads the run; alternatives are searched anew. So is every ``what_if``,
     written as ``hbm_bandwidth=2x`` or ``devices=256``: what the run would have answered then.
-    ``moldable`` tells what its plan would gain with operators on any number of cores.
 
     Raises: InputError: an alternative that cannot be read or that nothing has, or a run that cannot
         be asked again.
@@ -227,10 +224,6 @@ def explain(
         explanation = replace(
             explanation, what_ifs=tuple(answered(run, each, progress) for each in supposed)
         )
-    if moldable:
-        from phaze.studies.explain.moldable import moldable as in_groups
-
-        explanation = replace(explanation, moldable=in_groups(run, progress))
     if not constraints:
         return explanation
     search = repeat_search(run, progress or SilentProgress())

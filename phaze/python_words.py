@@ -18,9 +18,7 @@ from phaze_common.stated_fields import Mode
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
 _FLAG = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
-PARAMETERS = frozenset(
-    {"run_code", "instead", "what_if", "moldable"}
-)  # of functions, which are no settings
+PARAMETERS = frozenset({"run_code", "instead", "what_if"})  # of functions, which are no settings
 
 
 @cache

@@ -3,7 +3,7 @@ themselves; nothing is scheduled.
 
 Between sums of whole models (``Solver.designs.least_work``) and schedules: every pass of every
 layer has a bound of its own, so that plans can be bounded by the stages that they make of unequal
-layers. The weights are those of ``Solver.schedule.beside``, chip by chip and operator by operator.
+layers. The weights are those of ``Solver.schedule.concurrency``, by chip and by operator.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from Solver.designs.layer_times import chip_layer_costs
 from Solver.designs.network_times import PassNetwork, schedule_structure
 from Solver.designs.schedule_times import GraphTimes, ScheduledGraph
 from Solver.hardware import DesignedChips, PricedGraph
-from Solver.schedule.beside import beside, longest_chain
+from Solver.schedule.concurrency import concurrency_of, longest_chain
 from Solver.schedule.problem import CoreType, ScheduleStructure
 from Solver.schedule.solver import Effort
 from Solver.schedule.structure import closure, members
@@ -120,7 +120,7 @@ def least_makespan_s(
     num_vc: IntArray,
 ) -> FloatArray:
     """The least seconds of any schedule, (chips,): ``sum_i l'_i / X_i`` of
-    ``Solver.schedule.beside``, ``X_i`` of each operator.
+    ``Solver.schedule.concurrency``, ``X_i`` of each operator.
 
     Operators of ``waiting`` are collectives, of which no more run at once than there are vector
     cores; all of them are counted and, where that is more, one chain of them. An operator of no
@@ -150,7 +150,7 @@ def _least_sum_s(
     num_vc: IntArray,
 ) -> FloatArray:
     share = np.divide(least_s, single_s, out=np.zeros_like(least_s), where=single_s > 0.0)
-    order, around = closure(structure), beside(structure, waiting, counted)
+    order, around = closure(structure), concurrency_of(structure, waiting, counted)
     tensor = np.array([each is not CoreType.VC for each in structure.core_types])
     limits = ("tensor", num_tc), ("vector", num_vc), ("waiting", num_vc)
     kinds = np.where(tensor, 0, np.where([place in waiting for place in range(len(tensor))], 2, 1))

@@ -4,7 +4,7 @@ prices of its cores.
 One number per chip and recomputation mode: what a micro-batch takes at least to pass forward and
 backward through all layers, one after another. Per operator a chip's price joins those of its
 tensor cores and of its vector cores, which are few; so a million chips cost as much as some
-thousand schedules (``Solver.schedule.beside``).
+thousand schedules (``Solver.schedule.concurrency``).
 """
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
@@ -29,7 +29,7 @@ from GraphExtractor.graph import ModelGraph, OperatorGraph, Recompute
 from phaze_common.threads import threads
 from Solver.designs.network_times import PassNetwork, schedule_structure
 from Solver.plans.least_iterations import Work
-from Solver.schedule.beside import Beside, beside, longest_chain
+from Solver.schedule.concurrency import Concurrency, concurrency_of, longest_chain
 from Solver.schedule.problem import CoreType
 
 FloatArray = NDArray[np.float64]
@@ -191,7 +191,7 @@ class _Group:
     by how often they run."""
 
     kind: _Kind
-    beside: Beside
+    beside: Concurrency
     tensor_s: FloatArray  # (tensor cores,), of operators without vector work
     vector_s: FloatArray  # (vector cores,), of operators without products
     attached_s: (
@@ -214,7 +214,7 @@ class _Sums:
             len(table.accelerators.vector_cores),
         )
         self._of_networks, self.network_of = network.distinct(len(table.accelerators))
-        self._groups: dict[tuple[_Kind, Beside], _Group] = {}
+        self._groups: dict[tuple[_Kind, Concurrency], _Group] = {}
         self._tensor_one, self._vector_one = table.tensor.single_s, table.vector.single_s
         self._tensor_all = np.minimum(table.tensor.all_s, self._tensor_one)
         self._vector_all = np.minimum(table.vector.all_s, self._vector_one)
@@ -251,7 +251,7 @@ class _Sums:
             place: float(self._vector_all[int(at.element[place])].mean()) for place in alone
         }
         negligible_s = NEGLIGIBLE * max(vector_s.values(), default=0.0)
-        for place, around in enumerate(beside(structure, frozenset(waiting), chain)):
+        for place, around in enumerate(concurrency_of(structure, frozenset(waiting), chain)):
             if place in waits_s:
                 if place in chain:
                     self._group(kind, around).waiting_s += repeats * waits_s[place]
@@ -291,8 +291,8 @@ class _Sums:
                 else:
                     group.fused[tensor, element] = group.fused.get((tensor, element), 0.0) + repeats
 
-    def _group(self, kind: _Kind, around: Beside) -> _Group:
-        around = Beside(0, 0, 0) if around.alone else around
+    def _group(self, kind: _Kind, around: Concurrency) -> _Group:
+        around = Concurrency(0, 0, 0) if around.alone else around
         if (kind, around) not in self._groups:
             tensor_s, (vector_s, attached_s) = (
                 np.zeros(self._tensor_cores),
@@ -453,7 +453,7 @@ def _fill_seconds(
     pass_s: FloatArray,
 ) -> None:
     """Fill ``pass_s`` (kinds, chips) with the most of some sums, by what has its whole weight
-    (``Solver.schedule.beside``).
+    (``Solver.schedule.concurrency``).
 
     All work of cores, with collectives the rest; work of tensor cores, with vector work and
     collectives the rest; the same with fused operators as long as their products; or collectives,

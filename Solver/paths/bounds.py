@@ -20,17 +20,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import inlined, outer
+from phaze_common.arrays import BoolArray, FloatArray, IntArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-
-BEHIND_LARGEST, WITH_LARGEST = range(
-    2
-)  # tables: of stages behind the one with the largest load, and of those with it
+ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
+# tables: of stages behind the one with the largest load, and of those with it
+DOWNSTREAM_OF_LARGEST, WITH_LARGEST = range(2)
 
 
 class StageSpace(NamedTuple):
@@ -101,7 +97,7 @@ def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatA
         for node in range(1, everything + 1):
             root = node == everything
             for device in range(space.devices):
-                tables[BEHIND_LARGEST, behind, node, device] = np.inf
+                tables[DOWNSTREAM_OF_LARGEST, behind, node, device] = np.inf
                 tables[WITH_LARGEST, behind, node, device] = np.inf
                 if root != (device == 0) or space.depth[node] <= behind:
                     continue
@@ -125,27 +121,21 @@ def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatA
                         load_s += messages_s(space, size, node, part, device, behind, everything)
                         if load_s > most_s:
                             continue
-                        once_s = space.once_s[size, number, behind] if root else 0.0
-                        behind_s = (
-                            tables[BEHIND_LARGEST, behind - 1, part, end] if behind > 0 else 0.0
-                        )
+                        whole_s = load_s
+                        if root:
+                            whole_s += space.once_s[size, number, behind]
+                        behind_s = 0.0
+                        if behind > 0:
+                            behind_s = tables[DOWNSTREAM_OF_LARGEST, behind - 1, part, end]
+                            with_s = tables[WITH_LARGEST, behind - 1, part, end]
+                            largest_s = min(largest_s, whole_s + with_s)
                         if behind_s < np.inf:
                             lesser_s = min(lesser_s, 2.0 * load_s + behind_s)
-                            slowest_s = max(
-                                load_s, least_s
-                            )  # of an option that may not be the one with the least of ``once_s``
-                            here_s = (
-                                (times - 1.0) * slowest_s
-                                + max(load_s + once_s, slowest_s)
-                                + twice * behind_s
-                            )
-                            largest_s = min(largest_s, here_s)
-                        if behind > 0:
-                            largest_s = min(
-                                largest_s,
-                                load_s + once_s + tables[WITH_LARGEST, behind - 1, part, end],
-                            )
-                tables[BEHIND_LARGEST, behind, node, device] = lesser_s
+                            # of an option that may not be the one with the least of ``once_s``
+                            slowest_s = max(load_s, least_s)
+                            here_s = (times - 1.0) * slowest_s + max(whole_s, slowest_s)
+                            largest_s = min(largest_s, here_s + twice * behind_s)
+                tables[DOWNSTREAM_OF_LARGEST, behind, node, device] = lesser_s
                 tables[WITH_LARGEST, behind, node, device] = largest_s
         if space.stage_counts[behind + 1]:
             best_s = min(best_s, tables[WITH_LARGEST, behind, everything, 0])

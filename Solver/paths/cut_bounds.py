@@ -13,13 +13,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import inlined, inner, outer
 from Estimator.plans.pipeline.one_f_one_b import stage_bound_s
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from phaze_common.arrays import FloatArray, IntArray
 
 ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
 
@@ -28,10 +25,11 @@ ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
 # and bytes.
 LOAD, FORWARD, BACKWARD, AFTER, STEP, FIXED_BYTES, SAVED_BYTES = range(7)
 # Columns of ``Problem.nodes``, as in ``Loads``
-BEHIND, AHEAD_FORWARD, AHEAD_BACKWARD = range(3)
+DOWNSTREAM, UPSTREAM_FORWARD, UPSTREAM_BACKWARD = range(3)
 # Columns of ``Problem.ends`` and ``Problem.spans``, as in ``Stages``
 WHOLE, PART = range(2)
 FIRST, TO_END, DEPTH = range(3)
+PIPELINE, OWN, DEEP, LAG = range(4)  # tables of ``bound_cut``
 
 
 class Problem(NamedTuple):
@@ -47,8 +45,8 @@ class Problem(NamedTuple):
     ends: IntArray  # (edges, 2)
     spans: IntArray  # (nodes + 1, 3)
     chain: bool
-    least_behind_s: FloatArray
-    least_ahead_s: FloatArray
+    least_downstream_s: FloatArray
+    least_upstream_s: FloatArray
     messages_s: FloatArray
     kind_of: IntArray
     least_messages_s: FloatArray
@@ -78,21 +76,18 @@ class Stage(NamedTuple):
 @inlined
 def fits_at(problem: Problem, edge: int, behind: int) -> bool:
     """Whether stage ``edge`` has the memory with ``behind`` stages behind it."""
-    held = min(behind + 1, problem.micro_batches)
-    return (
-        problem.edges[edge, FIXED_BYTES] + held * problem.edges[edge, SAVED_BYTES]
-        <= problem.memory_bytes
-    )
+    saved = min(behind + 1, problem.micro_batches) * problem.edges[edge, SAVED_BYTES]
+    return problem.edges[edge, FIXED_BYTES] + saved <= problem.memory_bytes
 
 
 @inlined
 def stage_at(problem: Problem, edge: int, behind: int) -> Stage:
     """Stage ``edge`` with ``behind`` stages behind it."""
-    whole, part = problem.ends[edge, WHOLE], problem.ends[edge, PART]
-    is_first = behind == problem.pp - 1
+    pp, whole, part = problem.pp, problem.ends[edge, WHOLE], problem.ends[edge, PART]
+    is_first = behind == pp - 1
     forward_s, backward_s = problem.edges[edge, FORWARD], problem.edges[edge, BACKWARD]
     after_s, back_s = problem.edges[edge, AFTER], 0.0
-    behind_s = problem.nodes[part, BEHIND]
+    behind_s = problem.nodes[part, DOWNSTREAM]
     if behind > 0:
         kind = problem.kind_of[behind - 1]
         forward_s += problem.messages_s[kind, 0, part]
@@ -100,34 +95,23 @@ def stage_at(problem: Problem, edge: int, behind: int) -> Stage:
     if not is_first:
         back_s = problem.messages_s[problem.kind_of[behind], 1, whole]
         backward_s += back_s
-    if (is_first or behind == 0) and problem.pp > 1:
+    if (is_first or behind == 0) and pp > 1:
         after_s += problem.tied_s
-    total_s = (
-        problem.nodes[len(problem.nodes) - 1, BEHIND]
-        + problem.least_messages_s[problem.pp - 1, len(problem.nodes) - 1]
-    )
-    pipeline_s = stage_bound_s(
-        forward_s, backward_s, total_s, behind_s, behind, problem.micro_batches
-    )
-    mine_s = problem.nodes[whole, AHEAD_FORWARD] + forward_s + backward_s + behind_s
-    own_s = (
-        stage_bound_s(forward_s, backward_s, mine_s, behind_s, behind, problem.micro_batches)
-        + after_s
-        - back_s
-    )
-    more = problem.micro_batches - 1
+    everything, count = len(problem.nodes) - 1, problem.micro_batches
+    total_s = problem.nodes[everything, DOWNSTREAM] + problem.least_messages_s[pp - 1, everything]
+    pipeline_s = stage_bound_s(forward_s, backward_s, total_s, behind_s, behind, count)
+    to_here_s = problem.nodes[whole, UPSTREAM_FORWARD] + forward_s + backward_s + behind_s
+    own_s = stage_bound_s(forward_s, backward_s, to_here_s, behind_s, behind, count)
+    own_s += after_s - back_s
+    more = count - 1
     deep_s = total_s
     if more >= behind:
         deep_s += (more - behind) * (forward_s + backward_s) + behind_s
     lag_s = after_s - back_s
     if not is_first:
-        if problem.follows:
-            lag_s -= (
-                problem.nodes[whole, AHEAD_BACKWARD]
-                + (problem.pp - 2 - behind) * problem.most_one_way_s
-            )
-        else:
-            lag_s = -np.inf
+        upstream_s = problem.nodes[whole, UPSTREAM_BACKWARD]
+        upstream_s += (pp - 2 - behind) * problem.most_one_way_s
+        lag_s = lag_s - upstream_s if problem.follows else -np.inf
     return Stage(forward_s, backward_s, pipeline_s, own_s, after_s - back_s, deep_s, lag_s)
 
 
@@ -141,7 +125,7 @@ def most_load_s(problem: Problem, limit_s: float) -> float:
     """
     pp, more, everything = problem.pp, problem.micro_batches - 1, len(problem.nodes) - 1
     warm_up = min(pp - 1, more)
-    total_s = problem.nodes[everything, BEHIND] + problem.least_messages_s[pp - 1, everything]
+    total_s = problem.nodes[everything, DOWNSTREAM] + problem.least_messages_s[pp - 1, everything]
     most_s = -np.inf
     for edge in range(problem.spans[everything, FIRST], problem.spans[everything + 1, FIRST]):
         part = problem.ends[edge, PART]
@@ -154,15 +138,14 @@ def most_load_s(problem: Problem, limit_s: float) -> float:
         if more > 0:
             load_s = (room_s - total_s) / (more - 0.5 * warm_up)
             shorter_s = warm_up * problem.most_one_way_s
-            load_s = min(
-                load_s, (room_s - total_s + shorter_s) / (more - problem.shorter_part * warm_up)
-            )
+            rounds = more - problem.shorter_part * warm_up
+            load_s = min(load_s, (room_s - total_s + shorter_s) / rounds)
         if more >= pp:
             if room_s < total_s + more * total_s / pp:
                 load_s = min(load_s, (room_s - total_s) / more)
             elif more > pp:
                 load_s = min(load_s, (room_s - 2.0 * total_s) / (more - pp))
-        if load_s >= max(problem.edges[edge, LOAD], problem.least_behind_s[pp - 2, part]):
+        if load_s >= max(problem.edges[edge, LOAD], problem.least_downstream_s[pp - 2, part]):
             most_s = max(most_s, load_s)
     return most_s * (1.0 + ROUNDING)
 
@@ -176,7 +159,6 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
     any stage's last backward pass follows any path, less the backward passes of the stages before
     it.
     """
-    pipeline, own, deep, lag = tables[0], tables[1], tables[2], tables[3]
     pp, everything = problem.pp, len(problem.nodes) - 1
     limit_s = incumbent_s * (1.0 - ROUNDING) - problem.least_step_s
     load_s = most_load_s(problem, limit_s)
@@ -188,7 +170,7 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
                 tables[table, behind, node] = np.inf
             if (node == everything) != first or problem.spans[node, DEPTH] <= behind:
                 continue
-            if not first and problem.least_ahead_s[pp - 2 - behind, node] > load_s:
+            if not first and problem.least_upstream_s[pp - 2 - behind, node] > load_s:
                 continue
             low, high = problem.spans[node, FIRST], problem.spans[node + 1, FIRST]
             if behind == 0:
@@ -202,33 +184,25 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
                     continue
                 part = problem.ends[edge, PART]
                 if problem.spans[part, DEPTH] < behind or (
-                    behind > 0 and pipeline[behind - 1, part] == np.inf
+                    behind > 0 and tables[PIPELINE, behind - 1, part] == np.inf
                 ):
                     continue
                 if not fits_at(problem, edge, behind):
                     continue
                 stage = stage_at(problem, edge, behind)
-                here_s, mine_s, deep_s, lag_s = (
-                    stage.pipeline_s,
-                    stage.own_s,
-                    stage.deep_s,
-                    stage.lag_s,
-                )
+                pipeline_s, own_s = stage.pipeline_s, stage.own_s
+                deep_s, lag_s = stage.deep_s, stage.lag_s
                 if behind > 0:
-                    here_s, mine_s = (
-                        max(here_s, pipeline[behind - 1, part]),
-                        max(mine_s, own[behind - 1, part]),
-                    )
-                    deep_s, lag_s = (
-                        max(deep_s, deep[behind - 1, part]),
-                        max(lag_s, lag[behind - 1, part]),
-                    )
+                    pipeline_s = max(pipeline_s, tables[PIPELINE, behind - 1, part])
+                    own_s = max(own_s, tables[OWN, behind - 1, part])
+                    deep_s = max(deep_s, tables[DEEP, behind - 1, part])
+                    lag_s = max(lag_s, tables[LAG, behind - 1, part])
                 if first:
-                    best_s = min(best_s, max(here_s + stage.after_s, mine_s, deep_s + lag_s))
-                if here_s >= limit_s or mine_s >= limit_s or deep_s + lag_s >= limit_s:
+                    best_s = min(best_s, max(pipeline_s + stage.after_s, own_s, deep_s + lag_s))
+                if max(pipeline_s, own_s, deep_s + lag_s) >= limit_s:
                     continue
-                pipeline[behind, node] = min(pipeline[behind, node], here_s)
-                own[behind, node] = min(own[behind, node], mine_s)
-                deep[behind, node] = min(deep[behind, node], deep_s)
-                lag[behind, node] = min(lag[behind, node], lag_s)
+                tables[PIPELINE, behind, node] = min(tables[PIPELINE, behind, node], pipeline_s)
+                tables[OWN, behind, node] = min(tables[OWN, behind, node], own_s)
+                tables[DEEP, behind, node] = min(tables[DEEP, behind, node], deep_s)
+                tables[LAG, behind, node] = min(tables[LAG, behind, node], lag_s)
     return best_s + problem.least_step_s

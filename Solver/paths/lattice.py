@@ -9,6 +9,8 @@ and the suffixes of the execution order. Any plan made of them is a plan of the 
 what is lost is optimality alone; ``relaxation`` bounds by how much.
 """
 
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
@@ -19,11 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
+from phaze_common.arrays import BoolArray, IntArray
 from Solver.paths.layer_graph import Edge, edges_between_groups, is_chain, runs
-
-# mypy: disable-error-code="untyped-decorator,no-any-return"
-
-IntArray = NDArray[np.int64]
 
 MOST_SETS = 4_000
 MOST_STAGES = 60_000  # 0.4 ms for the bound of each accelerator and recomputation mode
@@ -38,7 +37,7 @@ class Lattice:
     left out and is empty where none was.
     """
 
-    members: NDArray[np.bool_]
+    members: BoolArray
     first: IntArray
     part: IntArray
     omitted: str
@@ -63,17 +62,14 @@ def lattice_of(layers: int, edges: tuple[Edge, ...]) -> Lattice:
     suffixes = [(1 << layers) - (1 << start) for start in range(layers + 1)]
     found = runs(layers, edges)
     for length in range(2, max(map(len, found)) + 1):
-        parts = [
-            run[start : start + length] for run in found for start in range(0, len(run), length)
-        ]
+        parts = [run[at : at + length] for run in found for at in range(0, len(run), length)]
         groups = [sum(1 << layer for layer in part) for part in parts]
         omitted = (
             f"{too_many}; considered were those that cut the execution order anywhere or the "
             f"branches between runs of {length} layers"
         )
-        some = _within_limits(
-            layers, groups, edges_between_groups(groups, edges), suffixes, omitted
-        )
+        between = edges_between_groups(groups, edges)
+        some = _within_limits(layers, groups, between, suffixes, omitted)
         if some is not None:
             return some
     step = 1
@@ -110,9 +106,8 @@ def _within_limits(
         sets.add(found)
         if len(sets) > MOST_SETS:
             return None
-    return _with_stages(
-        _as_members(sorted(sets, key=lambda each: (each.bit_count(), each)), layers), omitted
-    )
+    by_size = sorted(sets, key=lambda each: (each.bit_count(), each))
+    return _with_stages(_as_members(by_size, layers), omitted)
 
 
 def _closed_sets(groups: Sequence[int], edges: Sequence[Edge]) -> Iterator[int]:
@@ -130,11 +125,11 @@ def _closed_sets(groups: Sequence[int], edges: Sequence[Edge]) -> Iterator[int]:
                 queue.append((grown, of_layers | layers))
 
 
-def _as_members(sets: Sequence[int], layers: int) -> NDArray[np.bool_]:
+def _as_members(sets: Sequence[int], layers: int) -> BoolArray:
     return np.array([[bool(each >> layer & 1) for layer in range(layers)] for each in sets])
 
 
-def _with_stages(members: NDArray[np.bool_], omitted: str) -> Lattice | None:
+def _with_stages(members: BoolArray, omitted: str) -> Lattice | None:
     """Find the pairs of sets within each other; None if they are too many. The sets grow in
     size."""
     packed = np.packbits(members, axis=1, bitorder="little")

@@ -11,9 +11,7 @@ Edge = tuple[int, int]  # producer and consumer, by their place in execution ord
 
 def edges_between(tensors: Iterable[LayerTensor]) -> tuple[Edge, ...]:
     """The (producer, consumer) pairs of ``tensors``, sorted."""
-    return tuple(
-        sorted({(tensor.source, end) for tensor in tensors for end in tensor.destinations})
-    )
+    return tuple(sorted({(each.source, end) for each in tensors for end in each.destinations}))
 
 
 def is_chain(layers: int, edges: Iterable[Edge]) -> bool:
@@ -57,10 +55,8 @@ def edges_between_groups(groups: Sequence[int], edges: Iterable[Edge]) -> list[E
     """The edges between groups of layers, each given as bits, that ``edges`` between their layers
     make."""
     home = {layer: group for group, layers in enumerate(groups) for layer in _bits(layers)}
-    return sorted(
-        {(home[source], home[end]) for source, end in edges}
-        - {(group, group) for group in range(len(groups))}
-    )
+    between = {(home[source], home[end]) for source, end in edges}
+    return sorted(edge for edge in between if edge[0] != edge[1])
 
 
 def _bits(mask: int) -> Iterable[int]:

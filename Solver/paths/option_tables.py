@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
@@ -18,32 +17,24 @@ from Estimator.plans.many_rates import plan_rates
 from Estimator.plans.rates import Machine, start_s, whole_bytes
 from Estimator.plans.stage_price import PlanRates, stage_price
 from Estimator.plans.stage_totals import StageSizes, StageTimes, times_of, with_neighbours
+from phaze_common.arrays import FloatArray, IntArray
 from Solver.paths.stage_classes import StageClasses
 from Solver.paths.stage_options import StageOption
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+FORWARD, BACKWARD, AFTER, STEP = range(4)  # columns of ``OptionTables.priced``
 
 
 @dataclass(frozen=True, eq=False)
 class OptionTables:
-    """Arrays of shape (options, classes, stages behind): infinite seconds where a stage does not
+    """``priced`` (options, classes, stages behind, 4) are seconds, infinite where a stage does not
     fit in memory.
 
-    ``recomputed`` is how many of its first layers a stage recomputes: the fewest that fit, since
-    each takes longer for it.
+    ``recomputed`` (options, classes, stages behind) is how many of its first layers a stage
+    recomputes: the fewest that fit, since each takes longer for it.
     """
 
-    forward_s: FloatArray
-    backward_s: FloatArray
-    after_s: FloatArray
-    step_s: FloatArray
+    priced: FloatArray
     recomputed: IntArray
-
-    @property
-    def load_s(self) -> FloatArray:
-        """Both passes."""
-        return self.forward_s + self.backward_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,26 +55,19 @@ def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatAr
     rows = [len(own) + 1 for own in classes.layers]
     times, bytes_saved, workspace, largest = [], [], [], []
     for own in map(list, classes.layers):
-        more = np.cumsum(layers.recomputing_columns[own] - layers.kept_columns[own], axis=0)
-        times.append(
-            layers.kept_columns[own].sum(axis=0)
-            + np.concatenate([np.zeros((1, more.shape[1])), more])
-        )
+        more = _running_sums(layers.recomputing_columns[own] - layers.kept_columns[own])
+        times.append(layers.kept_columns[own].sum(axis=0) + more)
         bytes_saved.append(_saved_bytes(kept, again, own, saved))
-        workspace.append(
-            _largest(
-                *(
-                    with_neighbours(alone[own], beside[own], np.diff(own) == 1)
-                    for alone, beside in working
-                )
-            )
-        )
+        following = np.diff(own) == 1
+        alone = [with_neighbours(one[own], two[own], following) for one, two in working]
+        workspace.append(_largest(*alone))
         largest.append(_largest(kept.of_layers[own], again.of_layers[own]))
     repeated = np.repeat(np.arange(len(rows)), rows)
-    summed = np.array([kept.summed[list(own)].sum(axis=0) for own in classes.layers])[repeated]
-    tables = np.array([kept.tables_of_layers[list(own)].sum(axis=0) for own in classes.layers])[
-        repeated
-    ]
+
+    def summed_over(of_layers: FloatArray) -> FloatArray:
+        return np.array([of_layers[list(own)].sum(axis=0) for own in classes.layers])[repeated]
+
+    summed, tables = summed_over(kept.summed), summed_over(kept.tables_of_layers)
     sizes = StageSizes(
         layers=np.array([len(own) for own in classes.layers], np.float64)[repeated],
         parameters=np.ascontiguousarray(summed[:, 0]),
@@ -105,13 +89,16 @@ def _saved_bytes(
 ) -> FloatArray:
     """Saved bytes of a stage of the layers ``own`` with its first 0, 1, ... recomputed; what
     several save counts once."""
-    alone = saved[0][own].sum() + np.concatenate([[0.0], np.cumsum(saved[1][own] - saved[0][own])])
+    alone = saved[0][own].sum() + _running_sums(saved[1][own] - saved[0][own])
     ours, theirs = kept.shared_by[own].astype(np.float64), again.shared_by[own].astype(np.float64)
-    often = ours.sum(axis=0) + np.concatenate(
-        [np.zeros((1, ours.shape[1])), np.cumsum(theirs - ours, axis=0)]
-    )
+    often = ours.sum(axis=0) + _running_sums(theirs - ours)
     repeated: FloatArray = np.maximum(often - 1.0, 0.0) @ kept.shared_bytes
     return alone - repeated
+
+
+def _running_sums(more: FloatArray) -> FloatArray:
+    """Sums of the first 0, 1, ... rows."""
+    return np.concatenate([np.zeros((1, *more.shape[1:])), np.cumsum(more, axis=0)])
 
 
 def _largest(kept: FloatArray, again: FloatArray) -> FloatArray:
@@ -137,8 +124,7 @@ def option_tables(
     ``devices`` are those of a whole plan.
     """
     shape = len(options), len(classes), most_stages
-    forward_s, backward_s, after_s, step_s = (np.full(shape, np.inf) for _ in range(4))
-    recomputed = np.zeros(shape, np.int64)
+    priced, recomputed = np.full((*shape, 4), np.inf), np.zeros(shape, np.int64)
     everything = max(range(len(classes)), key=lambda number: len(classes.layers[number]))
     rows: dict[tuple[int, float], ClassRows] = {}
     for number, (option, its) in enumerate(zip(options, layers, strict=True)):
@@ -159,13 +145,10 @@ def option_tables(
             its.kept.sizes.all_tied,
             machine.memory_bytes,
             micro_batches,
-            forward_s[number],
-            backward_s[number],
-            after_s[number],
-            step_s[number],
+            priced[number],
             recomputed[number],
         )
-    return OptionTables(forward_s, backward_s, after_s, step_s, recomputed)
+    return OptionTables(priced, recomputed)
 
 
 @outer
@@ -180,10 +163,7 @@ def _fill_option(
     tied: float,
     memory_bytes: float,
     micro_batches: int,
-    forward_s: FloatArray,
-    backward_s: FloatArray,
-    after_s: FloatArray,
-    step_s: FloatArray,
+    priced: FloatArray,
     recomputed: IntArray,
 ) -> None:
     """Fill the tables (classes, stages behind) of one option; ``tied`` parameters count once in the
@@ -195,7 +175,7 @@ def _fill_option(
         shared = tied if number == everything else 0.0
         rates = alone if number == everything else of_several
         price = stage_price(rates, times, sizes, row, every, shared, no_chunks)
-        for behind in range(forward_s.shape[1]):
+        for behind in range(recomputed.shape[1]):
             held = min(behind + 1, micro_batches)
             while row < end and (
                 price.fixed_bytes + held * sizes.saved_bytes[row] > memory_bytes
@@ -207,9 +187,7 @@ def _fill_option(
                     price = stage_price(rates, times, sizes, row, every, shared, no_chunks)
             if row == end:
                 break
-            forward_s[number, behind], backward_s[number, behind] = (
-                price.forward_s,
-                price.backward_s,
-            )
-            after_s[number, behind], step_s[number, behind] = price.after_s, price.step_s
+            here = priced[number, behind]
+            here[FORWARD], here[BACKWARD] = price.forward_s, price.backward_s
+            here[AFTER], here[STEP] = price.after_s, price.step_s
             recomputed[number, behind] = row - begin

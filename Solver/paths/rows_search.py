@@ -9,20 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.heterogeneous.placed_stage import PlacedStage
 from Estimator.plans.heterogeneous.pricing import PricedStages
 from Estimator.plans.rates import Machine
-from Solver.paths.bounds import bound_loads
+from Solver.paths.bounds import ROUNDING, bound_loads
 from Solver.paths.option_tables import OptionTables, option_tables
-from Solver.paths.path_search import ROUNDING, search_paths
+from Solver.paths.path_search import search_paths
 from Solver.paths.spaces import PlanLimits, stage_space
 from Solver.paths.stage_classes import StageClasses
 from Solver.paths.stage_options import StageOption
-
-FloatArray = NDArray[np.float64]
 
 MOST_STEPS = 2_000_000  # stages tried in one interval of loads: some tenths of a second
 NARROWEST = 1e-4  # relative width of an interval of loads that is not divided further
@@ -75,18 +72,14 @@ class RowsSearch:
         order = sorted(range(len(options)), key=lambda place: options[place].devices)
         options, layers = [options[place] for place in order], [layers[place] for place in order]
         most = limits.most_stages(options[0].devices, len(classes.lattice.members[0]))
-        self.classes, self.machine, self.limits = classes, machine, limits
+        self.classes, self.machine, self.options, self.layers = classes, machine, options, layers
         self.micro_batches = options[0].degrees.micro_batches
-        count, devices = self.micro_batches, limits.devices
         self.tables: OptionTables = option_tables(
-            options, layers, classes, machine, devices, count, most
+            options, layers, classes, machine, limits.devices, self.micro_batches, most
         )
-        self.options, self.layers = tuple(options), tuple(layers)
-        self.space, self.paths = stage_space(
-            self.options, self.layers, self.tables, classes, machine, limits
-        )
-        shape = most, len(classes.lattice.members), limits.devices + 1
-        self._tables_s = np.full((2, *shape), np.inf)
+        self.space, self.paths = stage_space(options, layers, self.tables, classes, machine, limits)
+        nodes = len(classes.lattice.members)
+        self._tables_s = np.full((2, most, nodes, limits.devices + 1), np.inf)
         self._path = np.zeros((most, 3), np.int64)
 
     def bound(self, loads: Loads) -> float:
@@ -108,30 +101,20 @@ class RowsSearch:
             bound_s = self.bound(loads)
             if bound_s >= best_s * (1.0 - ROUNDING):
                 continue
-            searched = search_paths(
-                self.space,
-                self.paths,
-                self._tables_s,
-                loads.least_s,
-                loads.most_s,
-                best_s,
-                most_steps,
-                self._path,
-            )
+            within = loads.least_s, loads.most_s, best_s, most_steps
+            searched = search_paths(self.space, self.paths, self._tables_s, *within, self._path)
             steps += searched.steps
             if searched.seconds < best_s:
                 best, best_s = self._placed(searched.stages), searched.seconds
             if searched.complete or bound_s >= best_s * (1.0 - ROUNDING):
                 continue
             halves = loads.halves(best_s / self.micro_batches)
-            if halves:
-                queue = [*queue, *((bound_s, half) for half in halves)]
-                heapq.heapify(queue)
-            else:
+            for half in halves:
+                heapq.heappush(queue, (bound_s, half))
+            if not halves:
                 open_s = min(open_s, bound_s)
-        return RowsAnswer(
-            best, best_s if best is not None else math.inf, min(open_s, best_s), count, steps
-        )
+        found_s = math.inf if best is None else best_s
+        return RowsAnswer(best, found_s, min(open_s, best_s), count, steps)
 
     def _least_largest(self) -> float:
         """A load that the slowest stage of any plan has at least; infinite where there is no
@@ -142,9 +125,10 @@ class RowsSearch:
         low, high = 0.0, float(finite.max())
         for _ in range(16):  # the least limit on loads under which there is a plan
             middle = 0.5 * (low + high)
-            low, high = (
-                (low, middle) if math.isfinite(self.bound(Loads(0.0, middle))) else (middle, high)
-            )
+            if math.isfinite(self.bound(Loads(0.0, middle))):
+                high = middle
+            else:
+                low = middle
         return low
 
     def _placed(self, stages: int) -> tuple[tuple[int, PlacedStage], ...]:
@@ -152,23 +136,13 @@ class RowsSearch:
         lattice, found = self.classes.lattice, []
         for place, (edge, option, device) in enumerate(self._path[:stages].tolist()):
             members = lattice.members[lattice.whole[edge]] & ~lattice.members[lattice.part[edge]]
-            chosen = self.options[option]
-            count = int(
-                self.tables.recomputed[option, self.classes.class_of[edge], stages - 1 - place]
-            )
-            layers = tuple(np.flatnonzero(members).tolist())
-            found.append(
-                (
-                    option,
-                    PlacedStage(chosen.degrees, device, layers, count if chosen.partly else None),
-                )
-            )
+            layers, chosen = tuple(np.flatnonzero(members).tolist()), self.options[option]
+            number, behind = self.classes.class_of[edge], stages - 1 - place
+            count = int(self.tables.recomputed[option, number, behind]) if chosen.partly else None
+            found.append((option, PlacedStage(chosen.degrees, device, layers, count)))
         return tuple(found)
 
     def priced(self, stages: Sequence[tuple[int, PlacedStage]]) -> PricedStages:
         """Stages with their options, priced one by one."""
-        return PricedStages(
-            [stage for _, stage in stages],
-            [self.layers[option] for option, _ in stages],
-            self.machine,
-        )
+        layers = [self.layers[option] for option, _ in stages]
+        return PricedStages([stage for _, stage in stages], layers, self.machine)

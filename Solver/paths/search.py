@@ -45,13 +45,10 @@ class _Graphs:
         groups, mode = layer_groups(degrees, self.hardware.cluster), degrees.recompute
         known = key, groups, mode
         if known not in self.layers:
-            kept = self.hardware.proven(self.graphs[key], Recompute.NONE, groups)
-            again = (
-                kept
-                if mode is Recompute.NONE
-                else self.hardware.proven(self.graphs[key], mode, groups)
-            )
-            self.layers[known] = RecomputableLayers(kept, again)
+            kept = recomputed = self.hardware.proven(self.graphs[key], Recompute.NONE, groups)
+            if mode is not Recompute.NONE:
+                recomputed = self.hardware.proven(self.graphs[key], mode, groups)
+            self.layers[known] = RecomputableLayers(kept, recomputed)
         return self.layers[known]
 
 
@@ -66,76 +63,62 @@ def search_heterogeneous(
     """
     space, machine = model.space, run.hardware.machine(0, float(memory_bytes))
     by_rows = options_by_rows(space)
-    if not by_rows:
-        uniform_s = None if uniform is None else uniform.time_per_batch_s
-        bound_s = None if uniform is None else uniform.time_per_batch_bound_s
-        status = Status.INFEASIBLE if uniform is None else Status.FEASIBLE
-        return HeterogeneousAnswer(
-            model.name, memory_bytes, status, None, uniform_s, bound_s, 0, 0, "no stage is as asked"
-        )
-    keys = list(
-        dict.fromkeys(
-            model.graph_key(option.degrees) for options in by_rows.values() for option in options
-        )
-    )
-    with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
-        graphs = _Graphs(
-            run.hardware,
-            load_or_extract_all(keys, run.stores.graphs, False, run.problem.code, advance),
-        )
-    modes = [mode for mode in space.recompute if mode is not Recompute.NONE]
-    classes = stage_classes(list(graphs.graphs.values()), modes)
-    most = max(MOST_STAGES, *(space.pp_degrees or (1,)))
-    narrowest = min(option.devices for options in by_rows.values() for option in options)
-    every = every_limits(
-        PlanLimits(space.devices, space.use_all_devices, space.pp_degrees, most), narrowest, machine
-    )
-    best: tuple[tuple[PlacedStage, ...], list[RecomputableLayers]] | None = None
     uniform_s = None if uniform is None else uniform.time_per_batch_s
-    best_s, bound_s = math.inf if uniform_s is None else uniform_s, math.inf
-    with run.progress.phase(
-        f"plans of {label(model.name)} whose stages differ", len(by_rows)
-    ) as advance:
+    uniform_bound_s = math.inf if uniform is None else uniform.time_per_batch_bound_s
+    if not by_rows:
+        return HeterogeneousAnswer(
+            model.name,
+            memory_bytes,
+            Status.INFEASIBLE if uniform is None else Status.FEASIBLE,
+            None,
+            uniform_s,
+            None if uniform is None else uniform_bound_s,
+            0,
+            0,
+            "no stage is as asked",
+        )
+    every_option = [option for options in by_rows.values() for option in options]
+    keys = list(dict.fromkeys(model.graph_key(option.degrees) for option in every_option))
+    with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
+        traced = load_or_extract_all(keys, run.stores.graphs, False, run.problem.code, advance)
+    graphs = _Graphs(run.hardware, traced)
+    modes = [mode for mode in space.recompute if mode is not Recompute.NONE]
+    classes = stage_classes(list(traced.values()), modes)
+    most = max(MOST_STAGES, *(space.pp_degrees or (1,)))
+    narrowest = min(option.devices for option in every_option)
+    limits = PlanLimits(space.devices, space.use_all_devices, space.pp_degrees, most)
+    best: tuple[tuple[PlacedStage, ...], list[RecomputableLayers]] | None = None
+    best_s, bound_s = math.inf if uniform_s is None else uniform_s, uniform_bound_s
+    title = f"plans of {label(model.name)} whose stages differ"
+    with run.progress.phase(title, len(by_rows)) as advance:
         for options in by_rows.values():
-            layers = [
-                graphs.of(option.degrees, model.graph_key(option.degrees)) for option in options
-            ]
-            for limits in every:
-                if min(option.devices for option in options) > limits.devices:
+            layers = [graphs.of(each.degrees, model.graph_key(each.degrees)) for each in options]
+            for some in every_limits(limits, narrowest, machine):
+                if min(option.devices for option in options) > some.devices:
                     continue
-                search = RowsSearch(options, layers, classes, machine, limits)
+                search = RowsSearch(options, layers, classes, machine, some)
                 found = search.answer(best_s)
                 bound_s = min(bound_s, found.bound_s)
                 if found.stages is not None:
                     best_s = found.iteration_s
-                    best = (
-                        tuple(stage for _, stage in found.stages),
-                        [search.layers[option] for option, _ in found.stages],
-                    )
+                    stages = tuple(stage for _, stage in found.stages)
+                    best = stages, [search.layers[option] for option, _ in found.stages]
             advance(1)
-    bound_s = min(bound_s, best_s, math.inf if uniform is None else uniform.time_per_batch_bound_s)
+    bound_s = min(bound_s, best_s)
     omitted = classes.lattice.omitted
-    if (
-        space.pp_degrees is None
-        and min(len(classes.lattice.members[0]), space.devices // narrowest) > most
-    ):
-        omitted = "; ".join(
-            filter(
-                None, [omitted, f"plans of more than {most} stages that differ were not compared"]
-            )
-        )
-    described = (
-        None if best is None else _described(model, space.sequence_length, machine, *best, bound_s)
-    )
+    deepest = min(len(classes.lattice.members[0]), space.devices // narrowest)
+    if space.pp_degrees is None and deepest > most:
+        too_many = f"plans of more than {most} stages that differ were not compared"
+        omitted = "; ".join(filter(None, [omitted, too_many]))
     answer = HeterogeneousAnswer(
         model=model.name,
         hbm_bytes=memory_bytes,
         status=Status.INFEASIBLE if math.isinf(best_s) else Status.FEASIBLE,
-        best=described,
+        best=None if best is None else _described(model, machine, *best, bound_s),
         uniform_time_per_batch_s=uniform_s,
         time_per_batch_bound_s=None if math.isinf(best_s) else bound_s,
         row_counts=len(by_rows),
-        options=sum(map(len, by_rows.values())),
+        options=len(every_option),
         omitted=omitted,
     )
     return replace(answer, status=Status.OPTIMAL) if answer.meets_bound and not omitted else answer
@@ -157,12 +140,12 @@ def every_limits(limits: PlanLimits, narrowest: int, machine: Machine) -> tuple[
 
 def _described(
     model: ModelProblem,
-    sequence_length: int,
     machine: Machine,
     stages: tuple[PlacedStage, ...],
     layers: list[RecomputableLayers],
     bound_s: float,
 ) -> PlanReport:
-    plan = plan_of(stages, model.name, sequence_length, layers[0].kept.sizes.names)
+    names = layers[0].kept.sizes.names
+    plan = plan_of(stages, model.name, model.space.sequence_length, names)
     iteration = iteration_of(PricedStages(stages, layers, machine))
     return PlanReport.priced(plan, iteration, int(machine.memory_bytes), bound_s)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_s
@@ -19,14 +18,12 @@ from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.many_rates import plan_rates
 from Estimator.plans.rates import Machine
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.arrays import BoolArray, FloatArray, IntArray
 from Solver.paths.bounds import StageSpace
-from Solver.paths.option_tables import OptionTables
+from Solver.paths.option_tables import AFTER, BACKWARD, FORWARD, STEP, OptionTables
 from Solver.paths.path_search import OptionSpace
 from Solver.paths.stage_classes import StageClasses
 from Solver.paths.stage_options import StageOption
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class PlanLimits:
         most = max(self.stage_counts) if self.stage_counts else self.most
         return max(min(most, self.devices // least_devices, layers), 1)
 
-    def allowed(self, most: int) -> NDArray[np.bool_]:
+    def allowed(self, most: int) -> BoolArray:
         """Whether a plan may have 0, 1, ... stages, shape (most + 1,)."""
         counts = np.zeros(most + 1, np.bool_)
         counts[[count for count in self.stage_counts or range(1, most + 1) if count <= most]] = True
@@ -62,7 +59,7 @@ def stage_space(
 ) -> tuple[StageSpace, OptionSpace]:
     """The arrays of ``options``, which lie in the order of their sizes; ``tables`` are their
     prices."""
-    cluster = machine.cluster
+    cluster, lattice = machine.cluster, classes.lattice
     sizes = sorted({option.devices for option in options})
     first = np.searchsorted([option.devices for option in options], [*sizes, sizes[-1] + 1])
     graphs: dict[int, int] = {}
@@ -74,56 +71,48 @@ def stage_space(
             one_device = np.stack([crosses.activation_bytes, crosses.gradient_bytes])
             rows_bytes.append(whole_rows_bytes(option.degrees, 1.0) * one_device)
     rows = np.stack(rows_bytes)
-    graph_of = [graphs[id(its)] for its in layers]
-    load_s = tables.load_s
-    with np.errstate(invalid="ignore"):
-        ends_s = load_s + tables.after_s + tables.step_s
-    least_s, least_end_s = (
-        np.stack([each[begin:end].min(axis=0) for begin, end in itertools.pairwise(first.tolist())])
-        for each in (load_s, ends_s)
-    )
-    once_s = np.where(
-        np.isfinite(least_s), least_end_s - np.where(np.isfinite(least_s), least_s, 0.0), np.inf
-    )
+
+    def least_of_sizes(seconds: FloatArray) -> FloatArray:
+        spans = itertools.pairwise(first.tolist())
+        return np.stack([seconds[begin:end].min(axis=0) for begin, end in spans])
+
+    load_s = tables.priced[..., FORWARD] + tables.priced[..., BACKWARD]
+    least_s = least_of_sizes(load_s)
+    once_s = np.full(least_s.shape, np.inf)
+    ends_s = least_of_sizes(load_s + tables.priced[..., AFTER] + tables.priced[..., STEP])
+    np.subtract(ends_s, least_s, out=once_s, where=np.isfinite(least_s))
     forward_s, back_s = _least_messages(sizes, rows.min(axis=0), cluster)
-    most = load_s.shape[2]
-    lattice = classes.lattice
+    starts = range(limits.devices)
     space = StageSpace(
         first=lattice.first,
         part=lattice.part,
         class_of=classes.class_of,
         depth=lattice.members.sum(axis=1),
         sizes=np.array(sizes),
-        lies=np.array(
-            [[as_at_the_start(at, size, cluster) for at in range(limits.devices)] for size in sizes]
-        ),
-        load_s=np.ascontiguousarray(least_s),
-        once_s=np.ascontiguousarray(once_s),
+        lies=np.array([[as_at_the_start(at, size, cluster) for at in starts] for size in sizes]),
+        load_s=least_s,
+        once_s=once_s,
         forward_s=forward_s,
         back_s=back_s,
-        tier_at=np.array(
-            [0, *(tier_between(at - 1, at, cluster) for at in range(1, limits.devices)), 0]
-        ),
+        tier_at=np.array([0, *(tier_between(at - 1, at, cluster) for at in starts[1:]), 0]),
         devices=limits.devices,
         all_devices=limits.all_devices,
         micro_batches=options[0].degrees.micro_batches,
-        stage_counts=limits.allowed(most),
+        stage_counts=limits.allowed(load_s.shape[2]),
     )
-    faces = [MeshBoundary.of(option.degrees) for option in options]
-    columns = [
-        [face.devices, face.parts, face.tensor, graph, sizes.index(face.devices)]
-        for face, graph in zip(faces, graph_of, strict=True)
+    boundaries = [MeshBoundary.of(option.degrees) for option in options]
+    meshes = [
+        [each.devices, each.parts, each.tensor, graphs[id(its)], sizes.index(each.devices)]
+        for each, its in zip(boundaries, layers, strict=True)
     ]
     transfers = transfer_costs(cluster)
     tied, tied_s = _tied(options, layers, machine, limits.devices)
     return space, OptionSpace(
         first=first,
-        priced=np.stack(
-            [tables.forward_s, tables.backward_s, tables.after_s, tables.step_s], axis=3
-        ),
-        faces=np.array(columns),
+        priced=tables.priced,
+        meshes=np.array(meshes),
         rows_bytes=rows,
-        gather_s=_gathers(options, faces, rows, cluster),
+        gather_s=_gathers(options, boundaries, rows, cluster),
         tier_sizes=np.array([tier.group_size for tier in cluster.tiers]),
         latency_s=transfers.latency_s,
         per_byte_s=transfers.per_byte_s,
@@ -148,7 +137,7 @@ def _least_messages(
 
 def _gathers(
     options: Sequence[StageOption],
-    faces: Sequence[MeshBoundary],
+    boundaries: Sequence[MeshBoundary],
     rows_bytes: FloatArray,
     cluster: Cluster,
 ) -> FloatArray:
@@ -156,15 +145,14 @@ def _gathers(
     (options, graphs, 2, nodes)."""
     found = np.zeros((len(options), *rows_bytes.shape))
     known: dict[tuple[DeviceGroups, int], FloatArray] = {}
-    for number, (option, face) in enumerate(zip(options, faces, strict=True)):
-        if face.tensor > 1:
+    kind = CollectiveKind.ALL_GATHER
+    for number, (option, boundary) in enumerate(zip(options, boundaries, strict=True)):
+        if boundary.tensor > 1:
             groups = layer_groups(option.degrees, cluster).tensor
-            key = groups, face.parts
+            key = groups, boundary.parts
             if key not in known:
                 network = GroupNetwork(groups, cluster)
-                known[key] = network.many_seconds(
-                    CollectiveKind.ALL_GATHER, rows_bytes / face.parts
-                )
+                known[key] = network.many_seconds(kind, rows_bytes / boundary.parts)
             found[number] = known[key]
     return found
 
@@ -181,11 +169,9 @@ def _tied(
         its.kept.sizes.all_tied * plan_rates(option.degrees, machine).gradient_bytes
         for option, its in zip(options, layers, strict=True)
     ]
-    ranks = sorted(set(payloads))
+    ranks, kind = sorted(set(payloads)), CollectiveKind.ALL_REDUCE
     seconds = np.zeros((len(ranks), devices))
     for rank, payload in enumerate(ranks):
         for stride in range(1, devices if payload else 1):
-            seconds[rank, stride] = collective_s(
-                CollectiveKind.ALL_REDUCE, payload, 2, stride, machine.cluster
-            )
+            seconds[rank, stride] = collective_s(kind, payload, 2, stride, machine.cluster)
     return np.array([ranks.index(payload) for payload in payloads]), seconds

@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.cuts import Crossing, crossing
 from GraphExtractor.graph import ModelGraph, Recompute
+from phaze_common.arrays import IntArray
 from Solver.paths.lattice import Lattice, lattice_of
 from Solver.paths.layer_graph import edges_between
-
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,27 +48,18 @@ def stage_classes(graphs: Sequence[ModelGraph], modes: Sequence[Recompute]) -> S
     layers: list[tuple[int, ...]] = []
     class_of = np.empty(len(lattice.part), np.int64)
     members = lattice.members
-    for edge, (whole, part) in enumerate(
-        zip(lattice.whole.tolist(), lattice.part.tolist(), strict=True)
-    ):
+    for edge, (whole, part) in enumerate(zip(lattice.whole, lattice.part, strict=True)):
         own = tuple(np.flatnonzero(members[whole] & ~members[part]).tolist())
         place = {layer: number for number, layer in enumerate(own)}
         patterns = []
         for kind, keepers in kept or ():
-            inside = tuple(
-                tuple(place[layer] for layer in each if layer in place) for each in keepers
-            )
+            inside = tuple(tuple(place[at] for at in each if at in place) for each in keepers)
             if any(inside):
                 patterns.append((kind, inside))
-        key = (
-            edge
-            if kept is None
-            else (
-                tuple(kinds[layer] for layer in own),
-                tuple(np.diff(own) == 1),
-                tuple(sorted(patterns)),
-            )
-        )
+        key: object = edge
+        if kept is not None:
+            own_kinds = tuple(kinds[layer] for layer in own)
+            key = own_kinds, tuple(np.diff(own) == 1), tuple(sorted(patterns))
         if key not in numbers:
             numbers[key] = len(layers)
             layers.append(own)
@@ -86,13 +75,12 @@ def _kept_together(
 
     None where graphs differ in which layers these are.
     """
-    keepers = [
-        [
-            tuple(tuple(sorted(tensor.kept_by(mode))) for mode in (Recompute.NONE, *modes))
-            for tensor in graph.shared
-        ]
-        for graph in graphs
-    ]
+    every = (Recompute.NONE, *modes)
+
+    def keepers_in(graph: ModelGraph) -> list[tuple[tuple[int, ...], ...]]:
+        return [tuple(tuple(sorted(each.kept_by(mode))) for mode in every) for each in graph.shared]
+
+    keepers = [keepers_in(graph) for graph in graphs]
     if any(each != keepers[0] for each in keepers[1:]):
         return None
     return [

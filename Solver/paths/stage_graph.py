@@ -10,17 +10,14 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.cuts import Crossing, crossing
 from Estimator.plans.layer_costs import LayerSizes
 from Estimator.plans.stage_totals import StageSizes, StageTimes, stage_sizes, times_of
 from GraphExtractor.graph import ModelGraph
+from phaze_common.arrays import FloatArray, IntArray
 from Solver.paths.lattice import Lattice, lattice_of
 from Solver.paths.layer_graph import edges_between
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class Stages(NamedTuple):
@@ -52,9 +49,7 @@ class StageGraph:
     sizes: StageSizes
     crossing: Crossing  # into every node
     tied_parameters: float
-    # (edges,): which of ``examples`` each stage has as many layers of each kind as, and moves as
-    # much as
-    like: IntArray
+    like: IntArray  # (edges,): of ``examples`` that of as many layers of each kind, and messages
     examples: IntArray  # edges
 
     @property
@@ -89,9 +84,8 @@ class StageGraph:
             return self
         columns = np.column_stack([self.like, self.sizes.saved_bytes])
         _, examples, like = np.unique(columns, axis=0, return_index=True, return_inverse=True)
-        return replace(
-            self, sizes=self.sizes.offloading(part), like=like.reshape(-1), examples=examples
-        )
+        sizes = self.sizes.offloading(part)
+        return replace(self, sizes=sizes, like=like.reshape(-1), examples=examples)
 
     def times(self, layers: FloatArray) -> StageTimes:
         """Seconds of every stage from those of the layers, ``time_columns`` (layers, 16)."""
@@ -113,22 +107,15 @@ def stage_graph(graph: ModelGraph, sizes: LayerSizes, whole_bytes: FloatArray) -
     edges = np.arange(len(whole))
     to_end[whole[lattice.part == 0]] = edges[lattice.part == 0]
     from_start[lattice.part[whole == nodes - 1]] = edges[whole == nodes - 1]
-    stages = Stages(
-        lattice.first,
-        whole,
-        lattice.part,
-        to_end,
-        from_start,
-        lattice.members.sum(axis=1),
-        chain=lattice.chain,
-    )
+    depth = lattice.members.sum(axis=1)
+    ends = to_end, from_start
+    stages = Stages(lattice.first, whole, lattice.part, *ends, depth, chain=lattice.chain)
     crosses = crossing(graph.tensors, lattice.members)
     members = lattice.members[whole] & ~lattice.members[lattice.part]
     tied = float(sizes.tied_parameters[list(sizes.sequence)].sum())
     found = stage_sizes(sizes, members, whole_bytes)
     kinds = lattice.members.astype(np.float64) @ np.eye(len(sizes.parameters))[sizes.distinct]
-    alike = np.column_stack(
-        [kinds[whole] - kinds[lattice.part], found.workspace_bytes]
-    )  # which the order of layers decides too
+    # the order of layers decides their workspace too
+    alike = np.column_stack([kinds[whole] - kinds[lattice.part], found.workspace_bytes])
     _, examples, like = np.unique(alike, axis=0, return_index=True, return_inverse=True)
     return StageGraph(graph, lattice, stages, found, crosses, tied, like.reshape(-1), examples)

@@ -46,9 +46,8 @@ def _options(space: PlanSpace) -> Iterator[StageOption]:
     partly = Recompute.NONE in space.recompute
     modes = tuple(mode for mode in space.recompute if mode is not Recompute.NONE)
     for shape in nearby.shapes():
-        moves = (
-            shape.offload.activations > 0.0
-        )  # then a layer recomputed may be faster: it has less to move
+        # where activations move to the host, a layer recomputed may be faster: it moves less
+        moves = shape.offload.activations > 0.0
         if partly and modes and not moves and shape.recompute is Recompute.NONE:
             continue  # which the other modes with no layer recomputed are
         room = min(
@@ -58,17 +57,13 @@ def _options(space: PlanSpace) -> Iterator[StageOption]:
         for dp in space.dp_degrees or range(1, room + 1):
             if dp > room or dp * shape.cp % shape.ep:
                 continue
-            if space.whole_micro_batches and space.base.global_batch_size % (
-                shape.micro_batch_size * dp
-            ):
+            left = space.base.global_batch_size % (shape.micro_batch_size * dp)
+            if space.whole_micro_batches and left:
                 continue
-            several = dp * shape.sequence_devices > 1
-            for zero, overlap in product(space.zero_stages, space.overlap_gradients):
-                if not several and (
-                    zero > min(space.zero_stages) or overlap != space.overlap_gradients[0]
-                ):
-                    continue
+            zeros, overlaps = space.zero_stages, space.overlap_gradients
+            if dp * shape.sequence_devices == 1:
+                zeros, overlaps = (min(zeros),), overlaps[:1]
+            for zero, overlap in product(zeros, overlaps):
                 degrees = replace(shape, dp=dp, zero_stage=zero, overlap_gradients=overlap)
-                yield StageOption(
-                    degrees, partly and not moves and degrees.recompute is not Recompute.NONE
-                )
+                some = partly and not moves and degrees.recompute is not Recompute.NONE
+                yield StageOption(degrees, some)

@@ -8,16 +8,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
 from Estimator.plans.stage_price import PlanRates, pass_of, stage_price
 from Estimator.plans.stage_totals import StageSizes, StageTimes
+from phaze_common.arrays import BoolArray, FloatArray, IntArray
 from Solver.paths.stage_graph import Stages
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-Members = NDArray[np.bool_]
 
 
 class Loads(NamedTuple):
@@ -29,24 +25,20 @@ class Loads(NamedTuple):
     stage_s: FloatArray  # (edges,): both
     # (edges,): the same, infinite where a stage is too large for the memory under any plan
     fitting_s: FloatArray
-    behind_s: FloatArray  # (nodes,): both passes of the node's layers as one stage
-    ahead_forward_s: FloatArray  # (nodes,): forward of all other layers as one stage
+    downstream_s: FloatArray  # (nodes,): both passes of the node's layers as one stage
+    upstream_forward_s: FloatArray  # (nodes,): forward of all other layers as one stage
     # (nodes,): backward of all other layers, each a stage of its own: no cut takes longer
-    ahead_backward_s: FloatArray
+    upstream_backward_s: FloatArray
     # (most stages, nodes): the largest of j + 1 fitting stages that share the node takes this
-    least_behind_s: FloatArray
+    least_downstream_s: FloatArray
     # (most stages, nodes): the largest of j + 1 fitting stages that share all other layers
-    least_ahead_s: FloatArray
+    least_upstream_s: FloatArray
 
 
 def empty_loads(edges: int, nodes: int, most_stages: int) -> Loads:
     """Loads to be filled."""
-    of_nodes = (np.empty(nodes) for _ in range(3))
-    return Loads(
-        *(np.empty(edges) for _ in range(4)),
-        *of_nodes,
-        *(np.empty((most_stages, nodes)) for _ in range(2)),
-    )
+    shapes = [edges] * 4 + [nodes] * 3 + [(most_stages, nodes)] * 2
+    return Loads(*map(np.empty, shapes))
 
 
 class Links(NamedTuple):
@@ -80,8 +72,8 @@ def fill_loads(
     times: StageTimes,
     sizes: StageSizes,
     layers: StageTimes,
-    members: Members,
-    fits: Members,
+    members: BoolArray,
+    fits: BoolArray,
     loads: Loads,
 ) -> None:
     """Fill ``loads``: as one stage and without data-parallel communication layers take no longer
@@ -92,28 +84,27 @@ def fill_loads(
     """
     alone_s = np.empty(members.shape[1])
     for layer in range(len(alone_s)):
-        again_s = pass_of(rates, layers.recompute, layer, 0.0, 0.0, 1.0).total_s
-        alone_s[layer] = again_s + pass_of(rates, layers.backward, layer, 0.0, 0.0, 1.0).total_s
+        recompute_s = pass_of(rates, layers.recompute, layer, 0.0, 0.0, 1.0).total_s
+        alone_s[layer] = recompute_s + pass_of(rates, layers.backward, layer, 0.0, 0.0, 1.0).total_s
     for edge in range(len(loads.stage_s)):
         count = sizes.layers[edge]
         loads.forward_s[edge] = pass_of(rates, times.forward, edge, 0.0, 0.0, count).total_s
-        again_s = pass_of(rates, times.recompute, edge, 0.0, 0.0, count).total_s
-        loads.backward_s[edge] = (
-            again_s + pass_of(rates, times.backward, edge, 0.0, 0.0, count).total_s
-        )
+        recompute_s = pass_of(rates, times.recompute, edge, 0.0, 0.0, count).total_s
+        backward_s = pass_of(rates, times.backward, edge, 0.0, 0.0, count).total_s
+        loads.backward_s[edge] = recompute_s + backward_s
         loads.stage_s[edge] = loads.forward_s[edge] + loads.backward_s[edge]
         loads.fitting_s[edge] = loads.stage_s[edge] if fits[edge] else np.inf
-    for node in range(len(loads.behind_s)):
+    for node in range(len(loads.downstream_s)):
         edge = stages.to_end[node]
-        loads.behind_s[node] = loads.stage_s[edge] if edge >= 0 else 0.0
+        loads.downstream_s[node] = loads.stage_s[edge] if edge >= 0 else 0.0
         edge = stages.from_start[node]
-        loads.ahead_forward_s[node] = loads.forward_s[edge] if edge >= 0 else 0.0
-        loads.ahead_backward_s[node] = 0.0
+        loads.upstream_forward_s[node] = loads.forward_s[edge] if edge >= 0 else 0.0
+        loads.upstream_backward_s[node] = 0.0
         for layer in range(len(alone_s)):
             if not members[node, layer]:
-                loads.ahead_backward_s[node] += alone_s[layer]
-    least_largest(stages, loads.fitting_s, loads.least_behind_s)
-    least_largest_ahead(stages, loads.fitting_s, loads.least_ahead_s)
+                loads.upstream_backward_s[node] += alone_s[layer]
+    least_largest(stages, loads.fitting_s, loads.least_downstream_s)
+    least_largest_upstream(stages, loads.fitting_s, loads.least_upstream_s)
 
 
 @outer
@@ -132,25 +123,24 @@ def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None
                     if stages.chain:
                         break
                     continue
-                least[behind, node] = min(
-                    least[behind, node], max(values[edge], least[behind - 1, stages.part[edge]])
-                )
+                largest = max(values[edge], least[behind - 1, stages.part[edge]])
+                least[behind, node] = min(least[behind, node], largest)
 
 
 @outer
-def least_largest_ahead(stages: Stages, values: FloatArray, least: FloatArray) -> None:
+def least_largest_upstream(stages: Stages, values: FloatArray, least: FloatArray) -> None:
     """Fill ``least`` (most stages, nodes) as ``least_largest`` does, of j + 1 stages that share all
     that a node lacks."""
     least[:] = np.inf
     everything = len(stages.first) - 2
-    for ahead in range(len(least)):
+    for upstream in range(len(least)):
         for node in range(everything, 0, -1):
-            so_far = -np.inf if ahead == 0 else least[ahead - 1, node]
-            if so_far == np.inf or (ahead == 0 and node != everything):
+            so_far = -np.inf if upstream == 0 else least[upstream - 1, node]
+            if so_far == np.inf or (upstream == 0 and node != everything):
                 continue
             for edge in range(stages.first[node], stages.first[node + 1]):
                 part = stages.part[edge]
-                least[ahead, part] = min(least[ahead, part], max(values[edge], so_far))
+                least[upstream, part] = min(least[upstream, part], max(values[edge], so_far))
 
 
 @outer
@@ -167,13 +157,10 @@ def fill_least_messages(
             for edge in range(stages.first[node], stages.first[node + 1]):
                 part = stages.part[edge]
                 if stages.depth[part] >= behind:
-                    both_s = (
-                        messages_s[kind_of[behind - 1], 0, part]
-                        + messages_s[kind_of[behind - 1], 1, part]
-                    )
-                    least_s[behind, node] = min(
-                        least_s[behind, node], both_s + least_s[behind - 1, part]
-                    )
+                    kind = kind_of[behind - 1]
+                    both_s = messages_s[kind, 0, part] + messages_s[kind, 1, part]
+                    here_s = both_s + least_s[behind - 1, part]
+                    least_s[behind, node] = min(least_s[behind, node], here_s)
 
 
 @outer
@@ -192,3 +179,32 @@ def fill_prices(
         priced.forward_s[edge], priced.backward_s[edge] = price.forward_s, price.backward_s
         priced.after_s[edge], priced.step_s[edge] = price.after_s, price.step_s
         priced.fixed_bytes[edge] = price.fixed_bytes
+
+
+@outer
+def least_fullest_bytes(
+    stages: Stages, fixed_bytes: FloatArray, saved_bytes: FloatArray, pp: int, micro_batches: int
+) -> float:
+    """Bytes of the fullest of ``pp`` stages in the cut where they are fewest; infinite where there
+    is no such cut.
+
+    A stage holds ``fixed_bytes`` (edges,) and, of as many micro-batches as are in flight there,
+    ``saved_bytes`` (edges,) each.
+    """
+    everything = len(stages.first) - 2
+    least = np.full((pp, everything + 1), np.inf)
+    for behind in range(pp):
+        held = min(behind + 1, micro_batches)
+        for node in range(everything + 1):
+            if (node == everything) != (behind == pp - 1) or stages.depth[node] <= behind:
+                continue
+            if behind == 0:
+                edge = stages.to_end[node]
+                if edge >= 0:
+                    least[0, node] = fixed_bytes[edge] + held * saved_bytes[edge]
+                continue
+            for edge in range(stages.first[node + 1] - 1, stages.first[node] - 1, -1):
+                here = fixed_bytes[edge] + held * saved_bytes[edge]
+                fullest = max(here, least[behind - 1, stages.part[edge]])
+                least[behind, node] = min(least[behind, node], fullest)
+    return least[pp - 1, everything]

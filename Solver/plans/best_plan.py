@@ -144,7 +144,11 @@ class ConfigurationPlans:
             )
             self._shorter_part = float(part.max())
             self._nodes = np.stack(
-                [self.loads.behind_s, self.loads.ahead_forward_s, self.loads.ahead_backward_s],
+                [
+                    self.loads.downstream_s,
+                    self.loads.upstream_forward_s,
+                    self.loads.upstream_backward_s,
+                ],
                 axis=1,
             )
             self.bounds_s = self._bounds_s(follows=not self._take_longer)
@@ -258,7 +262,9 @@ class ConfigurationPlans:
         at = shared.interleaved_rows
         if len(at):
             loads_s = self._interleaved_loads_s()
-            busy_s = np.maximum(shared.plans.micro_batches[at] * loads_s, self.loads.behind_s[-1])
+            busy_s = np.maximum(
+                shared.plans.micro_batches[at] * loads_s, self.loads.downstream_s[-1]
+            )
             bounds_s[at] = busy_s + shared.least_step_s[at]
         bounds_s[shared.least_bytes > self.memory_bytes * (1.0 + ROUNDING)] = np.inf
         return bounds_s
@@ -271,7 +277,7 @@ class ConfigurationPlans:
             each[shared.interleaved_rows] for each in (shared.plans.pp, shared.plans.interleave)
         )
         if not graph.stages.chain:
-            return np.asarray(self.loads.behind_s[-1] / pp)
+            return np.asarray(self.loads.downstream_s[-1] / pp)
         layers = graph.nodes - 1
         kinds, place = np.unique(np.stack([pp, chunks], axis=1), axis=0, return_inverse=True)
         loads_s = np.empty(len(kinds))
@@ -305,8 +311,8 @@ class ConfigurationPlans:
             graph.ends,
             graph.spans,
             graph.stages.chain,
-            loads.least_behind_s,
-            loads.least_ahead_s,
+            loads.least_downstream_s,
+            loads.least_upstream_s,
             links.seconds,
             links.kind_of,
             links.least_s,

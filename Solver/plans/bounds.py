@@ -104,7 +104,7 @@ def plan_bounds_s(
             continue
         pp, more = bounds.pp[plan], bounds.micro_batches[plan] - 1
         follows = bounds.follows[plan] and not accumulates
-        back_s = loads.ahead_backward_s[0] + (pp - 1) * bounds.most_one_way_s[plan]
+        back_s = loads.upstream_backward_s[0] + (pp - 1) * bounds.most_one_way_s[plan]
         total_s = whole_s + (pp - 1) * bounds.least_messages_s[plan]
         best_s = np.inf
         for edge in range(stages.first[everything + 1] - 1, stages.first[everything] - 1, -1):
@@ -121,7 +121,7 @@ def plan_bounds_s(
                 )
                 best_s = min(best_s, (more + 1) * whole_s + after_s)
                 continue
-            first_s, rest_s = loads.stage_s[edge], loads.least_behind_s[pp - 2, part]
+            first_s, rest_s = loads.stage_s[edge], loads.least_downstream_s[pp - 2, part]
             if rest_s == np.inf:
                 continue
             load_s = max(first_s, rest_s) + bounds.least_one_way_s[plan]

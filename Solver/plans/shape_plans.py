@@ -31,9 +31,15 @@ from Estimator.plans.stage_totals import StageTimes, times_of
 from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans
 from GraphExtractor.graph import CollectiveKind, ModelGraph
 from Solver.paths.cut_bounds import ROUNDING
-from Solver.paths.memory import least_fullest_bytes
 from Solver.paths.stage_graph import StageGraph, stage_graph
-from Solver.paths.stage_tables import Links, Priced, fill_least_messages, fill_prices, least_largest
+from Solver.paths.stage_tables import (
+    Links,
+    Priced,
+    fill_least_messages,
+    fill_prices,
+    least_fullest_bytes,
+    least_largest,
+)
 from Solver.plans.bounds import PlanBounds
 from Solver.plans.sparse_tables import TablesOfStages
 

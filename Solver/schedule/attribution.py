@@ -16,9 +16,9 @@ the operator that comes first in the graph.
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.pass_parts import OperatorParts, PassParts
+from phaze_common.arrays import BoolArray, FloatArray
 from phaze_common.errors import SolverError
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
 from Solver.schedule.structure import TYPE_BITS, closure
@@ -68,35 +68,24 @@ class _CriticalPaths:
         self._busy = parts.total_s > 0
         self._everywhere = np.array([one.mode is Mode.ALL for one in placed], dtype=np.bool_)
         self._before = closure(problem.structure).before
-        types = np.array(
-            [TYPE_BITS[core_type] for core_type in problem.structure.core_types], dtype=np.int64
-        )
+        types = np.array([TYPE_BITS[each] for each in problem.structure.core_types], np.int64)
         self._uses = {pool: (types & pool) != 0 for pool in (1, 2)}
         self._cores = {1: problem.num_tc, 2: problem.num_vc}
         self.waited_for: dict[int, int | None] = {}
         self._communication_s: dict[int, float] = {}  # along the path up to and with each operator
-        for operator in (
-            int(each) for each in np.lexsort((self.end_s, self.start_s)) if self._busy[each]
-        ):
-            before = min(
-                self._candidates(operator),
-                key=lambda each: self._rank(operator, each),
-                default=None,
-            )
+        in_order = np.lexsort((self.end_s, self.start_s))
+        for operator in in_order[self._busy[in_order]].tolist():
+            ranked = [(self._rank(operator, each), each) for each in self._candidates(operator)]
+            before = min(ranked)[1] if ranked else None
             behind_s = 0.0 if before is None else self._communication_s[before]
             self.waited_for[operator] = before
             self._communication_s[operator] = behind_s + float(parts.communication_s[operator])
 
     def last(self) -> int | None:
         """The operator that ends last, None where none takes any time."""
-        ends = [
-            operator
-            for operator in self.waited_for
-            if self.end_s[operator] >= self.end_s.max() - self._slack_s
-        ]
-        return min(
-            ends, key=lambda operator: (self._communication_s[operator], operator), default=None
-        )
+        from_s = self.end_s.max(initial=0.0) - self._slack_s
+        ends = [operator for operator in self.waited_for if self.end_s[operator] >= from_s]
+        return min(ends, key=lambda each: (self._communication_s[each], each), default=None)
 
     def _rank(self, operator: int, other: int) -> tuple[float, bool, int]:
         """Which of the candidates is taken: the least."""
@@ -122,29 +111,22 @@ class _CriticalPaths:
         return found
 
     def _in_the_way(
-        self, operator: int, others: NDArray[np.bool_], running: NDArray[np.bool_] | None
+        self, operator: int, others: BoolArray, running: BoolArray | None
     ) -> Iterator[int]:
         """Of ``others`` those that precede ``operator`` or held its cores: pools that ``running``
         filled (None: any it uses)."""
         pools = [pool for pool, uses in self._uses.items() if uses[operator]]
         if running is not None:
-            pools = [
-                pool for pool in pools if (running & self._uses[pool]).sum() >= self._cores[pool]
-            ]
-        for other in np.flatnonzero(others):
+            full = {pool: (running & self._uses[pool]).sum() >= self._cores[pool] for pool in pools}
+            pools = [pool for pool in pools if full[pool]]
+        for other in np.flatnonzero(others).tolist():
             shares = any(self._uses[pool][other] for pool in pools)
-            if (
-                self._everywhere[operator]
-                or self._everywhere[other]
-                or shares
-                or self._precedes(int(other), operator)
-            ):
-                yield int(other)
+            alone = self._everywhere[operator] or self._everywhere[other]
+            if alone or shares or self._precedes(other, operator):
+                yield other
 
 
-def _check_parts(
-    scheduled_s: NDArray[np.float64], parts_s: NDArray[np.float64], makespan_s: float
-) -> None:
+def _check_parts(scheduled_s: FloatArray, parts_s: FloatArray, makespan_s: float) -> None:
     """Raise SolverError unless operators take what their parts add up to; arrays (operators,)."""
     differences_s = np.abs(scheduled_s - parts_s)
     if (differences_s > AGREEMENT * makespan_s).any():

@@ -3,13 +3,11 @@ bound, per series component."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from phaze_common.arrays import unique_rows
+from phaze_common.arrays import FloatArray, IntArray, unique_rows
 from phaze_common.errors import InputError
 from phaze_common.threads import threads
 from Solver.schedule.bounds import TOLERANCE, WEIGHTINGS, bound_many
@@ -17,28 +15,24 @@ from Solver.schedule.problem import ScheduleStructure
 from Solver.schedule.search import search_many
 from Solver.schedule.solver import check_arrays, lacks_cores
 from Solver.schedule.structure import Component, series_components
-from Solver.schedule.tables import WORD, Floats, Ints, Tables, tables
+from Solver.schedule.tables import (
+    WORD,
+    Cases,
+    Tables,
+    Timings,
+    empty_timings,
+    tables,
+)
 
 ROWS_PER_TASK = 256
 
 
-@dataclass(frozen=True, eq=False)
-class Timings:
-    """Schedules of N accelerators: makespan and its lower bound (N,), starts and modes (N,
-    operators); seconds, or relative."""
-
-    makespan: Floats
-    lower: Floats
-    start: Floats
-    all_mode: NDArray[np.bool_]
-
-
 def schedule_many(
     structure: ScheduleStructure,
-    single_s: Floats,
-    all_s: Floats,
-    num_tc: Ints,
-    num_vc: Ints,
+    single_s: FloatArray,
+    all_s: FloatArray,
+    num_tc: IntArray,
+    num_vc: IntArray,
     node_limit: int,
 ) -> Timings:
     """Schedules of ``structure`` on many accelerators; latencies (N, operators) in seconds, core
@@ -62,25 +56,18 @@ def schedule_many(
             "an accelerator has no core of a type that an operator needs; give each at least one "
             "of both types"
         )
-    count = len(single_s)
     cores = np.stack([num_tc, num_vc], axis=1).astype(np.int64)
-    total = Timings(
-        np.zeros(count),
-        np.zeros(count),
-        np.zeros(single_s.shape),
-        np.zeros(single_s.shape, np.bool_),
-    )
+    total = empty_timings(*single_s.shape)
     occupies = single_s > 0
     firsts, pattern_of = unique_rows(occupies.astype(np.float64))
-    for number, first in enumerate(
-        firsts
-    ):  # operators of zero latency occupy nothing: they are contracted
+    # operators of zero latency occupy nothing: they are contracted
+    for number, first in enumerate(firsts):
         rows = np.flatnonzero(pattern_of == number)
         kept = sum(1 << int(i) for i in np.flatnonzero(occupies[first]))
         for component in series_components(structure, kept):
             cells = np.ix_(rows, np.array(component.operators))
             single, shortest = single_s[cells], np.minimum(single_s[cells], all_s[cells])
-            part = _component_timings(component, single, shortest, cores[rows], node_limit)
+            part = _component_timings(component, Cases(single, shortest, cores[rows]), node_limit)
             total.start[cells] = part.start + total.makespan[rows, None]
             total.all_mode[cells] = part.all_mode
             total.makespan[rows] += part.makespan
@@ -88,66 +75,46 @@ def schedule_many(
     return total
 
 
-def _component_timings(
-    component: Component, single: Floats, shortest: Floats, cores: Ints, node_limit: int
-) -> Timings:
+def _component_timings(component: Component, cases: Cases, node_limit: int) -> Timings:
     topological = component.order.topological()
-    ends = np.cumsum(shortest[:, topological], axis=1)
-    start = np.zeros(single.shape)
-    start[:, topological[1:]] = ends[:, :-1]
-    serial = Timings(ends[:, -1], ends[:, -1].copy(), start, shortest < single)
+    ends = np.cumsum(cases.shortest[:, topological], axis=1)
+    timings = empty_timings(*ends.shape)
+    timings.start[:, topological[1:]] = ends[:, :-1]
+    timings.makespan[:] = timings.lower[:] = ends[:, -1]
+    timings.all_mode[:] = cases.shortest < cases.single
     if len(topological) == 1:
-        return serial
+        return timings
     t = _tables(component)
-    scale = np.where(serial.makespan > 0, serial.makespan, 1.0)[:, None]
-    single, shortest, cores = single / scale, shortest / scale, np.clip(cores, 1, len(topological))
-    bound, no_weights = np.zeros(len(single)), np.zeros((0, 0, 0))
-    _in_threads(
-        len(single),
-        lambda part: bound_many(
-            t, single[part], shortest[part], cores[part], bound[part], no_weights
-        ),
+    scale = np.where(timings.makespan > 0, timings.makespan, 1.0)
+    cases = Cases(
+        cases.single / scale[:, None],
+        cases.shortest / scale[:, None],
+        np.clip(cases.cores, 1, len(topological)),
     )
-    unproven = np.flatnonzero((bound < 1.0 - TOLERANCE) & (serial.makespan > 0))
-    serial.lower[unproven] *= bound[unproven]
+    bound, no_weights = np.zeros(len(ends)), np.zeros((0, 0, 0))
+    _in_threads(len(ends), lambda part: bound_many(t, cases.some(part), bound[part], no_weights))
+    unproven = np.flatnonzero((bound < 1.0 - TOLERANCE) & (timings.makespan > 0))
+    timings.lower[unproven] *= bound[unproven]
     if node_limit == 0 or len(unproven) == 0 or len(topological) > WORD:
-        return serial
+        return timings
     # many accelerators differ in nothing that this structure feels (in buffer size, say): solve
     # each distinct case once
-    keys = np.concatenate([single[unproven], shortest[unproven], cores[unproven]], axis=1)
-    first, same = unique_rows(keys)
-    cases = unproven[first]
-    single, shortest, cores = single[cases], shortest[cases], cores[cases]
-    found = Timings(
-        np.zeros(len(cases)),
-        np.zeros(len(cases)),
-        np.zeros(single.shape),
-        np.zeros(single.shape, np.bool_),
-    )
+    first, same = unique_rows(np.concatenate(cases.some(unproven), axis=1))
+    distinct = cases.some(unproven[first])
+    found = empty_timings(*distinct.single.shape)
 
     def solve(part: slice) -> None:
-        weights = np.zeros((part.stop - part.start, WEIGHTINGS, len(topological)))
-        bound_many(t, single[part], shortest[part], cores[part], found.lower[part], weights)
-        search_many(
-            t,
-            single[part],
-            shortest[part],
-            cores[part],
-            weights,
-            TOLERANCE,
-            node_limit,
-            found.makespan[part],
-            found.lower[part],
-            found.start[part],
-            found.all_mode[part],
-        )
+        some = distinct.some(part)
+        weights = np.zeros((len(some.single), WEIGHTINGS, len(topological)))
+        bound_many(t, some, found.lower[part], weights)
+        search_many(t, some, weights, node_limit, found.some(part))
 
-    _in_threads(len(cases), solve)
-    serial.makespan[unproven] = found.makespan[same] * scale[unproven, 0]
-    serial.lower[unproven] = found.lower[same] * scale[unproven, 0]
-    serial.start[unproven] = found.start[same] * scale[unproven]
-    serial.all_mode[unproven] = found.all_mode[same]
-    return serial
+    _in_threads(len(first), solve)
+    timings.makespan[unproven] = found.makespan[same] * scale[unproven]
+    timings.lower[unproven] = found.lower[same] * scale[unproven]
+    timings.start[unproven] = found.start[same] * scale[unproven, None]
+    timings.all_mode[unproven] = found.all_mode[same]
+    return timings
 
 
 @lru_cache(maxsize=256)

@@ -18,14 +18,15 @@ best weights (a linear program) and a hundred times faster.
 import numpy as np
 
 from Estimator.plans.compiled import outer
-from Solver.schedule.tables import Floats, Ints, Tables
+from phaze_common.arrays import FloatArray, IntArray
+from Solver.schedule.tables import Cases, Tables
 
 WEIGHTINGS = 3  # weightings kept per instance, for the bound and for pruning
 TOLERANCE = 1e-9  # relative; optimal means within it
 
 
 @outer
-def sort_descending(keys: Floats, ranked: Ints, order: Ints) -> None:
+def sort_descending(keys: FloatArray, ranked: IntArray, order: IntArray) -> None:
     """Write ``ranked`` to ``order`` by falling key, ties in the order given (n is small)."""
     for k in range(len(ranked)):
         place = k
@@ -36,19 +37,19 @@ def sort_descending(keys: Floats, ranked: Ints, order: Ints) -> None:
 
 
 @outer
-def heaviest_beside(
-    type_bits: Ints,
-    antichain: Ints,
+def heaviest_concurrent(
+    type_bits: IntArray,
+    antichain: IntArray,
     first: int,
     last: int,
     operator: int,
-    rho: Floats,
+    rho: FloatArray,
     tc: int,
     vc: int,
-    heap: Floats,
+    heap: FloatArray,
 ) -> float:
-    """Largest weight that can run beside ``operator`` (-1: beside nothing) within
-    ``antichain[first:last]``.
+    """Largest weight that can run at once within ``antichain[first:last]``, or beside ``operator``
+    (-1: none) there.
 
     ``heap`` (4, n) is scratch: per core type, the weights in falling order.
     """
@@ -87,7 +88,12 @@ def heaviest_beside(
 
 @outer
 def raise_weights(
-    t: Tables, cap: Floats, by_length: Ints, rho: Floats, cores: Ints, heap: Floats
+    t: Tables,
+    cap: FloatArray,
+    by_length: IntArray,
+    rho: FloatArray,
+    cores: IntArray,
+    heap: FloatArray,
 ) -> None:
     """Raise each weight as far as the others allow, at most to ``cap``, in the order
     ``by_length``."""
@@ -98,25 +104,18 @@ def raise_weights(
             room = cap[i]
             for z in range(containing_offsets[i], containing_offsets[i + 1]):
                 k = containing[z]
-                beside = heaviest_beside(
-                    type_bits,
-                    antichain,
-                    offsets[k],
-                    offsets[k + 1],
-                    i,
-                    rho,
-                    cores[0],
-                    cores[1],
-                    heap,
+                first, last = offsets[k], offsets[k + 1]
+                concurrent = heaviest_concurrent(
+                    type_bits, antichain, first, last, i, rho, cores[0], cores[1], heap
                 )
-                room = min(room, 1.0 - beside)
+                room = min(room, 1.0 - concurrent)
                 if room <= rho[i]:
                     break
             rho[i] = max(rho[i], room)
 
 
 @outer
-def weighted_bound(single: Floats, shortest: Floats, rho: Floats) -> float:
+def weighted_bound(single: FloatArray, shortest: FloatArray, rho: FloatArray) -> float:
     """Lower bound that the weights ``rho`` prove."""
     bound = 0.0
     for i in range(len(rho)):
@@ -125,7 +124,7 @@ def weighted_bound(single: Floats, shortest: Floats, rho: Floats) -> float:
 
 
 @outer
-def longest_path(t: Tables, shortest: Floats) -> float:
+def longest_path(t: Tables, shortest: FloatArray) -> float:
     """Length of the longest path."""
     predecessors, offsets = t.predecessors, t.predecessor_offsets
     ends = np.zeros(len(shortest))
@@ -139,7 +138,9 @@ def longest_path(t: Tables, shortest: Floats) -> float:
 
 
 @outer
-def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weights: Floats) -> float:
+def lower_bound(
+    t: Tables, single: FloatArray, shortest: FloatArray, cores: IntArray, weights: FloatArray
+) -> float:
     """Lower bound of one instance, with its weightings written to ``weights`` (WEIGHTINGS, n).
 
     ``single`` are latencies on one core, ``shortest`` the smaller of that and the one over all
@@ -158,28 +159,21 @@ def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weight
                 )
             bound = max(bound, weighted_bound(single, shortest, weights[k]))
         return bound
-    enough = np.empty(count)
+    serial_weights = np.empty(count)
     serial = 0.0
     for i in range(count):
-        enough[i] = shortest[i] / single[i]
+        serial_weights[i] = shortest[i] / single[i]
         serial += shortest[i]
     heap = np.zeros((4, count))
     excess = np.ones(count)
     worst = 0.0
     for chain in range(len(offsets) - 1):
-        weight = heaviest_beside(
-            type_bits,
-            antichain,
-            offsets[chain],
-            offsets[chain + 1],
-            -1,
-            enough,
-            cores[0],
-            cores[1],
-            heap,
+        first, last = offsets[chain], offsets[chain + 1]
+        weight = heaviest_concurrent(
+            type_bits, antichain, first, last, -1, serial_weights, cores[0], cores[1], heap
         )
         worst = max(worst, weight)
-        for z in range(offsets[chain], offsets[chain + 1]):
+        for z in range(first, last):
             excess[antichain[z]] = max(excess[antichain[z]], weight)
     if worst <= 1.0 + TOLERANCE:
         return serial
@@ -190,10 +184,10 @@ def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weight
             if k == 0:
                 weights[k, i] = 0.0
             elif k == 1:
-                weights[k, i] = enough[i] / excess[i]
+                weights[k, i] = serial_weights[i] / excess[i]
             else:
                 weights[k, i] = (type_bits[i] & 1) / cores[0]
-        raise_weights(t, enough, by_length, weights[k], cores, heap)
+        raise_weights(t, serial_weights, by_length, weights[k], cores, heap)
         bound = max(bound, weighted_bound(single, shortest, weights[k]))
         if bound >= serial * (1.0 - TOLERANCE):
             break
@@ -201,24 +195,20 @@ def lower_bound(t: Tables, single: Floats, shortest: Floats, cores: Ints, weight
 
 
 @outer
-def bound_many(
-    t: Tables, single: Floats, shortest: Floats, cores: Ints, lower: Floats, weights: Floats
-) -> None:
-    """Write the lower bounds (N,) of N instances to ``lower``; ``single`` and ``shortest`` (N, n),
-    ``cores`` (N, 2).
+def bound_many(t: Tables, cases: Cases, lower: FloatArray, weights: FloatArray) -> None:
+    """Write the lower bounds (N,) of N cases to ``lower``.
 
     ``weights`` (N, WEIGHTINGS, n) gets the weightings raised as far as they go, for the search to
     prune with; it is (0, 0, 0) where only bounds are wanted.
     """
-    count = single.shape[1]
-    scratch = np.zeros((WEIGHTINGS, count))
-    ones = np.ones(count)
+    count = cases.single.shape[1]
+    scratch, ones, heap = np.zeros((WEIGHTINGS, count)), np.ones(count), np.zeros((4, count))
     by_length = np.empty(count, np.int64)
-    heap = np.zeros((4, count))
-    for case in range(len(single)):
+    for case in range(len(cases.single)):
+        single, cores = cases.single[case], cases.cores[case]
         rho = weights[case] if len(weights) > 0 else scratch
-        lower[case] = lower_bound(t, single[case], shortest[case], cores[case], rho)
+        lower[case] = lower_bound(t, single, cases.shortest[case], cores, rho)
         if len(weights) > 0 and len(t.antichain) > 0:
-            sort_descending(single[case], t.topological, by_length)
+            sort_descending(single, t.topological, by_length)
             for k in range(WEIGHTINGS):
-                raise_weights(t, ones, by_length, rho[k], cores[case], heap)
+                raise_weights(t, ones, by_length, rho[k], cores, heap)

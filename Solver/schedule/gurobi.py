@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from Estimator.plans.results import Status
+from phaze_common.arrays import FloatArray
 from phaze_common.errors import SolverError
 from phaze_common.threads import threads
-from Solver.schedule.ilp import Floats, IlpSolver, MilpResult
+from Solver.schedule.ilp import IlpSolver, MilpResult
 from Solver.schedule.milp import Milp
 from Solver.schedule.solver import LicenseStatus
 
@@ -55,7 +56,7 @@ class GurobiSolver(IlpSolver):
             False, f"{reason}; obtain a licence from gurobi.com or use --solver native or highs"
         )
 
-    def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpResult:
+    def optimize(self, milp: Milp, hint: FloatArray | None, time_limit_s: float) -> MilpResult:
         """See IlpSolver."""
         if not self.is_available():
             raise SolverError(
@@ -84,7 +85,7 @@ def _environment() -> gurobipy.Env:
 
 
 def _optimize(
-    model: gurobipy.Model, milp: Milp, hint: Floats | None, time_limit_s: float
+    model: gurobipy.Model, milp: Milp, hint: FloatArray | None, time_limit_s: float
 ) -> MilpResult:
     import gurobipy
     from gurobipy import GRB

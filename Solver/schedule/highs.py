@@ -9,8 +9,9 @@ from importlib.util import find_spec
 import numpy as np
 
 from Estimator.plans.results import Status
+from phaze_common.arrays import FloatArray
 from phaze_common.errors import SolverError
-from Solver.schedule.ilp import Floats, IlpSolver, MilpResult
+from Solver.schedule.ilp import IlpSolver, MilpResult
 from Solver.schedule.milp import Milp
 from Solver.schedule.solver import LicenseStatus
 
@@ -33,9 +34,7 @@ class HighsSolver(IlpSolver):
             return LicenseStatus(False, "scipy is not installed; run pip install scipy")
         return LicenseStatus(True, "HiGHS in scipy, free of charge")
 
-    def optimize(
-        self, milp: Milp, hint: Floats | None, time_limit_s: float, node_limit: int | None = None
-    ) -> MilpResult:
+    def optimize(self, milp: Milp, hint: FloatArray | None, time_limit_s: float) -> MilpResult:
         """See IlpSolver. scipy passes no starting point on, so ``hint`` only serves through the
         horizon."""
         from scipy.optimize import Bounds, LinearConstraint
@@ -48,9 +47,6 @@ class HighsSolver(IlpSolver):
         matrix = csr_array((values, columns, offsets), shape=(len(milp.rows), len(milp.lower)))
         objective = np.zeros(len(milp.lower))
         objective[0] = 1.0
-        limits = {"time_limit": time_limit_s} | (
-            {} if node_limit is None else {"node_limit": node_limit}
-        )
         rows = LinearConstraint(
             matrix, [row.lower for row in milp.rows], [row.upper for row in milp.rows]
         )
@@ -61,7 +57,11 @@ class HighsSolver(IlpSolver):
                     integrality=np.array(milp.integer, int),
                     bounds=Bounds(milp.lower, milp.upper),
                     constraints=rows,
-                    options={**limits, "mip_rel_gap": 0.0, "presolve": presolve},
+                    options={
+                        "time_limit": time_limit_s,
+                        "mip_rel_gap": 0.0,
+                        "presolve": presolve,
+                    },
                 )
             if result.status != _FAILED or "limit reached" in result.message:
                 break
@@ -70,9 +70,7 @@ class HighsSolver(IlpSolver):
             return MilpResult(Status.OPTIMAL, result.x, bound)
         if result.status == 2:
             return MilpResult(Status.INFEASIBLE, None, 0.0)
-        if (
-            result.status == 1 or "limit reached" in result.message
-        ):  # scipy knows no name for the limit of nodes
+        if result.status == 1 or "limit reached" in result.message:
             return MilpResult(
                 Status.TIMED_OUT if result.x is None else Status.FEASIBLE, result.x, bound
             )

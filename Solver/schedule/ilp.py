@@ -6,9 +6,9 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.results import Status
+from phaze_common.arrays import FloatArray
 from phaze_common.errors import SolverError
 from Solver.schedule.milp import ComponentModel, ComponentTiming, Milp
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
@@ -18,11 +18,7 @@ from Solver.schedule.timeline import Timing, complete, without_schedule
 
 # relative: the re-simulated makespan may exceed the program's optimum by the solver's tolerances
 AGREEMENT = 1e-6
-CUTOFF = (
-    1e-6  # relative: a known schedule bounds the makespan sought from just above, never from below
-)
-
-Floats = NDArray[np.float64]
+CUTOFF = 1e-6  # relative: a known schedule bounds the makespan sought from just above
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +27,7 @@ class MilpResult:
     objective."""
 
     status: Status
-    values: Floats | None
+    values: FloatArray | None
     bound: float
 
 
@@ -46,7 +42,7 @@ class IlpSolver(ScheduleSolver):
     """Solves the compact program of ``milp`` with some MILP software."""
 
     @abstractmethod
-    def optimize(self, milp: Milp, hint: Floats | None, time_limit_s: float) -> MilpResult:
+    def optimize(self, milp: Milp, hint: FloatArray | None, time_limit_s: float) -> MilpResult:
         """Minimise; ``hint`` is a feasible point to start from. The status is OPTIMAL, FEASIBLE,
         TIMED_OUT or INFEASIBLE.
 
@@ -65,12 +61,8 @@ class IlpSolver(ScheduleSolver):
     ) -> Schedule:
         """Solve starting from the schedule ``known``; the optimum and its proof are the software's
         own."""
-        structure, single_s, all_s = (
-            problem.structure,
-            problem.single_latency_s,
-            problem.all_latency_s,
-        )
-        check_arrays(structure, single_s, all_s)
+        structure, single_s = problem.structure, problem.single_latency_s
+        check_arrays(structure, single_s, problem.all_latency_s)
         if lacks_cores(structure, problem.num_tc, problem.num_vc):
             return without_schedule(Status.INFEASIBLE, self.name)
         deadline = time.monotonic() + time_limit_s
@@ -105,12 +97,11 @@ class IlpSolver(ScheduleSolver):
             timing = ComponentTiming(np.zeros(len(operators)), all_s < single_s, serial_s)
             return _ComponentResult(Status.OPTIMAL, timing, serial_s)
         start_from = None if known is None else _part_of(known, operators)
-        horizon_s = (
-            serial_s if start_from is None else min(serial_s, start_from.length_s * (1.0 + CUTOFF))
-        )
-        model = ComponentModel(
-            component, single_s, all_s, problem.num_tc, problem.num_vc, horizon_s
-        )
+        horizon_s = serial_s
+        if start_from is not None:
+            horizon_s = min(serial_s, start_from.length_s * (1.0 + CUTOFF))
+        cores = problem.num_tc, problem.num_vc
+        model = ComponentModel(component, single_s, all_s, *cores, horizon_s)
         hint = None if start_from is None else model.solution(start_from)
         while True:
             answer = self.optimize(model.milp, hint, max(0.0, deadline - time.monotonic()))
@@ -125,12 +116,9 @@ class IlpSolver(ScheduleSolver):
             bound_s = answer.bound * model.scale_s
             if model.add_violated(timing) == 0:
                 break
-            if (
-                answer.status is not Status.OPTIMAL
-            ):  # out of time before a schedule kept the core counts
-                return _ComponentResult(
-                    Status.TIMED_OUT if start_from is None else Status.FEASIBLE, start_from, bound_s
-                )
+            if answer.status is not Status.OPTIMAL:  # no time left to keep the core counts
+                status = Status.TIMED_OUT if start_from is None else Status.FEASIBLE
+                return _ComponentResult(status, start_from, bound_s)
         if answer.status is Status.OPTIMAL and timing.length_s > bound_s * (1.0 + AGREEMENT):
             raise SolverError(
                 f"{self.name} claims an optimum of {bound_s} s but its schedule takes "

@@ -27,17 +27,14 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_common.arrays import BoolArray, FloatArray
 from Solver.schedule.structure import Component, members
 
 HORIZON = 1000.0
-CROWDS_AT_ONCE = (
-    200  # core-count rows written from the start, if they are no more; otherwise generated
-)
+CROWDS_AT_ONCE = 200  # core-count rows written from the start; more are generated when violated
 SEPARATED = 1e-9  # of the horizon: two operators overlapping by less do not
 
-Floats = NDArray[np.float64]
 Terms = list[tuple[int, float]]
 
 
@@ -79,8 +76,8 @@ class ComponentTiming:
     """Starts and modes of a component's operators from its beginning, and its length, all in
     seconds."""
 
-    start_s: Floats
-    all_mode: NDArray[np.bool_]
+    start_s: FloatArray
+    all_mode: BoolArray
     length_s: float
 
 
@@ -91,8 +88,8 @@ class ComponentModel:
     def __init__(
         self,
         component: Component,
-        single_s: Floats,
-        all_s: Floats,
+        single_s: FloatArray,
+        all_s: FloatArray,
         num_tc: int,
         num_vc: int,
         horizon_s: float,
@@ -108,15 +105,11 @@ class ComponentModel:
         self._heads, self._tails = _paths(component, self.shortest)
         self.makespan = self.milp.column(0.0, HORIZON)
         latest = HORIZON - self.shortest - self._tails
-        self.start = [
-            self.milp.column(self._heads[i], max(self._heads[i], latest[i])) for i in range(count)
-        ]
+        spans = zip(self._heads, np.maximum(self._heads, latest), strict=True)
+        self.start = [self.milp.column(*span) for span in spans]
         self.chain = [self.milp.column(0.0, HORIZON) for _ in range(count)]
-        self.all_mode = {
-            i: self.milp.column(0.0, 1.0, True)
-            for i in range(count)
-            if self.shortest[i] < self.single[i]
-        }
+        faster = np.flatnonzero(self.shortest < self.single).tolist()
+        self.all_mode = {i: self.milp.column(0.0, 1.0, True) for i in faster}
         self.first = {
             (i, j): self.milp.column(0.0, 1.0, True)
             for i in range(count)
@@ -182,28 +175,24 @@ class ComponentModel:
                         terms.append((self.all_mode[i], self.single[i] / count))
             self.milp.row(terms, constant)
 
-    def timing(self, solution: Floats) -> ComponentTiming:
+    def timing(self, solution: FloatArray) -> ComponentTiming:
         """The earliest schedule with the modes and the order of ``solution``: free of the solver's
         tolerances."""
         order = self.component.order
         count = len(order)
-        all_mode = np.array(
-            [i in self.all_mode and solution[self.all_mode[i]] > 0.5 for i in range(count)],
-            np.bool_,
-        )
+        all_mode = np.zeros(count, np.bool_)
+        for i, column in self.all_mode.items():
+            all_mode[i] = solution[column] > 0.5
         duration = np.where(all_mode, self.shortest, self.single)
         before = [set(members(mask)) for mask in order.before]
         for (i, j), column in self.first.items():
             if solution[column] > 0.5:
                 before[j].add(i)
-        start = np.zeros(count)
-        for j in sorted(
-            range(count), key=lambda j: (float(solution[self.start[j]]), len(before[j]))
-        ):
+        start, begin = np.zeros(count), solution[self.start]
+        for j in sorted(range(count), key=lambda j: (float(begin[j]), len(before[j]))):
             start[j] = max((start[i] + duration[i] for i in before[j]), default=0.0)
-        return ComponentTiming(
-            start * self.scale_s, all_mode, float((start + duration).max()) * self.scale_s
-        )
+        length_s = float((start + duration).max()) * self.scale_s
+        return ComponentTiming(start * self.scale_s, all_mode, length_s)
 
     def add_violated(self, timing: ComponentTiming) -> int:
         """Add a row for each set of operators that run at one instant of ``timing`` but exceed a
@@ -212,18 +201,12 @@ class ComponentModel:
         end = start + np.where(timing.all_mode, self.shortest, self.single)
         added = 0
         for pool, count in self.cores.items():
-            users = [
-                i
-                for i, bits in enumerate(self.component.type_bits)
-                if bits & pool and not timing.all_mode[i]
-            ]
+            bits = np.array(self.component.type_bits)
+            users = np.flatnonzero(((bits & pool) > 0) & ~timing.all_mode).tolist()
             crowds = set()
             for j in users:
-                crowd = [
-                    i
-                    for i in users
-                    if start[i] <= start[j] and end[i] > start[j] + SEPARATED * HORIZON
-                ]
+                now = start[j] + SEPARATED * HORIZON
+                crowd = [i for i in users if start[i] <= start[j] and end[i] > now]
                 if len(crowd) > count:
                     crowds.add(frozenset(sorted(crowd, key=lambda i: (-start[i], i))[: count + 1]))
             for crowd_set in crowds:
@@ -236,7 +219,7 @@ class ComponentModel:
         pairs = combinations(sorted(crowd), 2)
         self.milp.row([(self.first[pair], 1.0) for i, j in pairs for pair in ((i, j), (j, i))], 1.0)
 
-    def solution(self, timing: ComponentTiming) -> Floats:
+    def solution(self, timing: ComponentTiming) -> FloatArray:
         """Column values of a known schedule, to start the solver from."""
         start = timing.start_s / self.scale_s
         duration = np.where(timing.all_mode, self.shortest, self.single)
@@ -244,10 +227,8 @@ class ComponentModel:
         values[self.makespan] = timing.length_s / self.scale_s
         values[self.start] = start
         for i in self.component.order.topological():
-            longest = max(
-                (values[self.chain[j]] for j in members(self.component.order.before[i])),
-                default=0.0,
-            )
+            before = members(self.component.order.before[i])
+            longest = max((values[self.chain[j]] for j in before), default=0.0)
             values[self.chain[i]] = longest + (0.0 if timing.all_mode[i] else self.single[i])
         for i, column in self.all_mode.items():
             values[column] = float(timing.all_mode[i])
@@ -265,17 +246,15 @@ def _crowds(component: Component, pool: int, size: int) -> list[tuple[int, ...]]
     for _ in range(size if size > 2 else 0):
         grown = []
         for chosen, candidates in crowds:
-            grown += [
-                ((*chosen, i), candidates & order.parallel(i) & -(2 << i))
-                for i in members(candidates)
-            ]
+            for i in members(candidates):
+                grown.append(((*chosen, i), candidates & order.parallel(i) & -(2 << i)))
         crowds = grown
         if len(crowds) > CROWDS_AT_ONCE:
             return []
     return [chosen for chosen, _ in crowds if chosen]
 
 
-def _paths(component: Component, latency: Floats) -> tuple[Floats, Floats]:
+def _paths(component: Component, latency: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Longest paths before and after each operator."""
     order = component.order
     heads, tails = np.zeros(len(latency)), np.zeros(len(latency))

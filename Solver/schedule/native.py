@@ -1,9 +1,9 @@
 """The native exact solver, the default: no licence, no external software."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.results import Status
+from phaze_common.arrays import FloatArray, IntArray
 from Solver.schedule.problem import BatchMakespans, Schedule, ScheduleProblem, ScheduleStructure
 from Solver.schedule.solver import (
     DEFAULT_TIME_LIMIT_S,
@@ -71,10 +71,10 @@ class NativeSolver(ScheduleSolver):
     def solve_batch(
         self,
         structure: ScheduleStructure,
-        single_s: NDArray[np.float64],
-        all_s: NDArray[np.float64],
-        num_tc: NDArray[np.int64],
-        num_vc: NDArray[np.int64],
+        single_s: FloatArray,
+        all_s: FloatArray,
+        num_tc: IntArray,
+        num_vc: IntArray,
         effort: Effort = Effort.THOROUGH,
     ) -> BatchMakespans:
         """See ScheduleSolver; vectorised, on all processors."""

@@ -4,10 +4,8 @@ vector cores)."""
 from dataclasses import dataclass
 from enum import StrEnum
 
-import numpy as np
-from numpy.typing import NDArray
-
 from Estimator.plans.results import Status
+from phaze_common.arrays import BoolArray, FloatArray
 
 
 class CoreType(StrEnum):
@@ -42,8 +40,8 @@ class ScheduleProblem:
     of shape (operators,)."""
 
     structure: ScheduleStructure
-    single_latency_s: NDArray[np.float64]
-    all_latency_s: NDArray[np.float64]
+    single_latency_s: FloatArray
+    all_latency_s: FloatArray
     num_tc: int
     num_vc: int
 
@@ -89,6 +87,6 @@ class BatchMakespans:
     is proven.
     """
 
-    makespan_s: NDArray[np.float64]
-    all_mode: NDArray[np.bool_]
-    bound_s: NDArray[np.float64]
+    makespan_s: FloatArray
+    all_mode: BoolArray
+    bound_s: FloatArray

@@ -15,33 +15,62 @@ Every rule keeps at least one optimal schedule:
 * an operator that was ready while a core of its type(s) stayed free may not start before all those
   cores have been busy (start it earlier instead); such operators are *barred*;
 * a lower bound of what remains reaches the incumbent: weights of ``bounds``, longest paths, and a
-  table of exhausted states (started, running) that proves a cost to go; an entry holds for states
-  no further along, whose barred operators include its own (with the same residual times unless it
-  had none: barring refers to when cores become free).
+  table of exhausted states (a transposition table by what has started and what is running) that
+  proves a cost to go; an entry holds for states no further along, whose barred operators include
+  its own (with the same residual times unless it had none: barring refers to when cores become
+  free).
 """
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import NDArray
 
-from Estimator.plans.compiled import outer
-from Solver.schedule.tables import Floats, Ints, Tables
+from Estimator.plans.compiled import inlined, inner, outer
+from phaze_common.arrays import BoolArray, FloatArray, IntArray
+from Solver.schedule.bounds import TOLERANCE, sort_descending
+from Solver.schedule.tables import Cases, Tables, Timings
 
-WAYS = 8  # entries per bucket of the table of exhausted states
-SLOTS = 1 << 13
+BUCKET_SIZE = 8  # entries of the table that a state may be in
+ENTRIES = 1 << 13
 ONE = np.int64(1)
+NONE = np.int64(0)
+
+# Columns of ``sets``, a row for each event from the start to here, and of the table's ``states``.
+# READY: what could start now. CHOSEN: place in ``priority`` of what was started at this clock to
+# get here (-1: a new event). OPTION: the next to try (0..n-1 start, n advance, n+1..2n run alone;
+# -1: the row is new). BUCKET: first entry of the table. LONE: one operator is running, which has
+# just started and is no block yet.
+STARTED, RUNNING, BARRED, READY, CHOSEN, OPTION, BUCKET, LONE = range(8)
+GENERATION = 3  # column of ``states``: the case that an entry is of
+# Columns of ``times``, with the same rows; from REST on sums of ``least`` over what is not started.
+CLOCK, NEXT_END, REST = range(3)
+# Rows of ``latency``: seconds of operators, and of the longest path after each and from its start.
+SINGLE, SHORTEST, AFTER, FROM = range(4)
+
+
+class Exhausted(NamedTuple):
+    """The table of exhausted states, shared by the cases of one structure.
+
+    ``states`` (entries, 4) are sets, ``cost_to_go`` (entries,) proven, ``residuals`` (entries, n)
+    what running operators had left.
+    """
+
+    states: IntArray
+    cost_to_go: FloatArray
+    residuals: FloatArray
 
 
 @outer
 def serial_from(
-    topological: Ints,
+    topological: IntArray,
     started: int,
     clock: float,
-    single: Floats,
-    shortest: Floats,
-    start: Floats,
-    all_mode: NDArray[np.bool_],
+    single: FloatArray,
+    shortest: FloatArray,
+    start: FloatArray,
+    all_mode: BoolArray,
 ) -> float:
     """Append the operators not in ``started`` one after another from ``clock``; returns the end."""
     for i in topological:
@@ -52,291 +81,334 @@ def serial_from(
     return clock
 
 
-@outer
-def search(
-    t: Tables,
-    single: Floats,
-    shortest: Floats,
-    cores: Ints,
-    weights: Floats,
-    bound: float,
-    tolerance: float,
-    node_limit: int,
-    stamp: int,
-    keys: Ints,
-    cost_to_go: Floats,
-    residuals: Floats,
-    start: Floats,
-    all_mode: NDArray[np.bool_],
-) -> tuple[float, float, int]:
-    """Best makespan, proven lower bound and nodes visited; the schedule goes to ``start`` and
-    ``all_mode``.
-
-    ``keys`` (slots, 4: started, running, barred, stamp), ``cost_to_go`` and ``residuals`` (slots,
-    n) are the table, shared by the instances of one structure, told apart by ``stamp``.
-    """
-    weightings, n = weights.shape
-    type_bits, before, topological, followed = t.type_bits, t.before, t.topological, t.followed
-    incumbent = serial_from(topological, 0, 0.0, single, shortest, start, all_mode)
-    epsilon = tolerance * incumbent
-    if bound >= incumbent - epsilon:
-        return incumbent, bound, 0
-    tail = np.zeros(n)  # longest path after each operator
-    path = np.zeros(n)  # and from its start
-    for k in range(n - 1, -1, -1):
-        j = topological[k]
-        path[j] = tail[j] + shortest[j]
+@inner
+def latency_of(t: Tables, single: FloatArray, shortest: FloatArray) -> FloatArray:
+    """Operators' seconds and longest paths, shape (4, n)."""
+    latency = np.zeros((4, len(single)))
+    latency[SINGLE], latency[SHORTEST] = single, shortest
+    for k in range(len(single) - 1, -1, -1):
+        j = t.topological[k]
+        latency[FROM, j] = latency[AFTER, j] + shortest[j]
         for z in range(t.predecessor_offsets[j], t.predecessor_offsets[j + 1]):
             i = t.predecessors[z]
-            tail[i] = max(tail[i], path[j])
-    priority = np.empty(
-        n, np.int64
-    )  # ties as in the topological order, so that interchangeable operators stay in order
-    for k in range(n):
-        place = k
-        while place > 0 and path[priority[place - 1]] < path[topological[k]]:
-            priority[place] = priority[place - 1]
-            place -= 1
-        priority[place] = topological[k]
-    earlier = np.zeros(n, np.int64)
-    for i in range(n):
-        for j in range(n):
-            if t.earlier[i] >> j & 1 and single[i] == single[j] and shortest[i] == shortest[j]:
+            latency[AFTER, i] = max(latency[AFTER, i], latency[FROM, j])
+    return latency
+
+
+@inner
+def interchangeable_before(allowed: IntArray, single: FloatArray, shortest: FloatArray) -> IntArray:
+    """Bitmasks of what starts no later than each operator: of those ``allowed`` its equals."""
+    earlier = np.zeros(len(single), np.int64)
+    for i in range(len(single)):
+        for j in range(len(single)):
+            if allowed[i] >> j & 1 and single[i] == single[j] and shortest[i] == shortest[j]:
                 earlier[i] |= ONE << j
-    least = np.empty((weightings + 1, n))  # contribution to each bound, and to the serial length
-    for i in range(n):
+    return earlier
+
+
+@inner
+def least_contributions(
+    weights: FloatArray, single: FloatArray, shortest: FloatArray
+) -> FloatArray:
+    """What each operator adds to each bound, and to the serial length: (weightings + 1, n)."""
+    weightings = len(weights)
+    least = np.empty((weightings + 1, len(single)))
+    for i in range(len(single)):
         for k in range(weightings):
             least[k, i] = min(shortest[i], weights[k, i] * single[i])
         least[weightings, i] = shortest[i]
-    full = (ONE << n) - 1
-    buckets = len(cost_to_go) // WAYS
+    return least
 
-    depth_limit = 3 * n + 5
-    clock = np.zeros(depth_limit)
-    started = np.zeros(depth_limit, np.int64)
-    running = np.zeros(depth_limit, np.int64)
-    barred = np.zeros(depth_limit, np.int64)
-    chosen = np.full(
-        depth_limit, -1
-    )  # priority position of the operator started at this clock to get here, -1 at a new event
-    option = np.zeros(
-        depth_limit, np.int64
-    )  # next to try: 0..n-1 start, n advance, n+1..2n run alone
-    fresh = np.ones(depth_limit, np.bool_)
-    lone = np.zeros(depth_limit, np.bool_)  # one operator running, just started: not a block yet
-    bucket = np.zeros(depth_limit, np.int64)
-    ready = np.zeros(
-        depth_limit, np.int64
-    )  # not started, predecessors finished, a core of each type it needs free
-    next_end = np.zeros(depth_limit)
-    rest = np.zeros(
-        (depth_limit, weightings + 1)
-    )  # sums of ``least`` over the operators not started
+
+@inlined
+def is_bounded(
+    sets: IntArray,
+    times: FloatArray,
+    d: int,
+    latency: FloatArray,
+    weights: FloatArray,
+    end: FloatArray,
+    cutoff: float,
+) -> bool:
+    """Whether weights or longest paths prove that a state leads to nothing below ``cutoff``."""
+    now, running, started, bounded = times[d, CLOCK], sets[d, RUNNING], sets[d, STARTED], False
+    for k in range(len(weights)):
+        reach = now + times[d, REST + k]
+        for i in range(len(end)):
+            if running >> i & 1:
+                reach += weights[k, i] * (end[i] - now)
+        if reach >= cutoff:
+            bounded = True
+            break
+    if not bounded:
+        for i in range(len(end)):
+            if running >> i & 1:
+                if end[i] + latency[AFTER, i] >= cutoff:
+                    bounded = True
+                    break
+            elif not (started >> i & 1) and now + latency[FROM, i] >= cutoff:
+                bounded = True
+                break
+    return bounded
+
+
+@inlined
+def bucket_of(started: np.int64, running: np.int64, entries: int) -> np.int64:
+    """First entry of those that a state may be in."""
+    mixed = (started * np.int64(-7046029254386353131)) ^ (running * np.int64(-4417276706812531889))
+    mixed ^= mixed >> 29
+    return (mixed & np.int64(0x7FFFFFFFFFFFFFFF)) % (entries // BUCKET_SIZE) * BUCKET_SIZE
+
+
+@inlined
+def is_dominated(
+    states: IntArray,
+    cost_to_go: FloatArray,
+    residuals: FloatArray,
+    generation: int,
+    sets: IntArray,
+    d: int,
+    now: float,
+    end: FloatArray,
+    cutoff: float,
+) -> bool:
+    """Whether the table proves that a state leads to nothing below ``cutoff``."""
+    dominated = False
+    for z in range(sets[d, BUCKET], sets[d, BUCKET] + BUCKET_SIZE):
+        if (
+            states[z, GENERATION] == generation
+            and states[z, STARTED] == sets[d, STARTED]
+            and states[z, RUNNING] == sets[d, RUNNING]
+            and (states[z, BARRED] & ~sets[d, BARRED]) == 0
+            and now + cost_to_go[z] >= cutoff
+        ):
+            dominated = True
+            for i in range(len(end)):
+                if sets[d, RUNNING] >> i & 1:
+                    left = end[i] - now
+                    if residuals[z, i] > left or (
+                        states[z, BARRED] != 0 and residuals[z, i] != left
+                    ):
+                        dominated = False
+                        break
+            if dominated:
+                break
+    return dominated
+
+
+@inlined
+def entry_for(states: IntArray, cost_to_go: FloatArray, generation: int, first: int) -> int:
+    """The entry of a bucket to overwrite: one of another case, or of the least cost to go."""
+    entry = first
+    for z in range(first, first + BUCKET_SIZE):
+        if states[z, GENERATION] != generation:
+            entry = z
+            break
+        if cost_to_go[z] < cost_to_go[entry]:
+            entry = z
+    return entry
+
+
+@inlined
+def ready_operators(
+    type_bits: IntArray, before: IntArray, cores: IntArray, started: np.int64, running: np.int64
+) -> np.int64:
+    """Operators that could start now."""
+    free_tc, free_vc, ready = cores[0], cores[1], NONE
+    for i in range(len(before)):
+        if running >> i & 1:
+            free_tc -= type_bits[i] & 1
+            free_vc -= type_bits[i] >> 1
+    fitting = (1 if free_tc > 0 else 0) | (2 if free_vc > 0 else 0)
+    finished = started & ~running
+    for i in range(len(before)):
+        if (
+            not (started >> i & 1)
+            and (before[i] & ~finished) == 0
+            and (type_bits[i] & ~fitting) == 0
+        ):
+            ready |= ONE << i
+    return ready
+
+
+@inlined
+def some_would_end(single: FloatArray, ready: int, now: float, next_end: float) -> bool:
+    """Whether a ready operator would end before time advances."""
+    found = False
+    for i in range(len(single)):
+        if ready >> i & 1 and now + single[i] <= next_end:
+            found = True
+            break
+    return found
+
+
+@inlined
+def still_running(end: FloatArray, running: np.int64, now: float) -> np.int64:
+    """Those ``running`` that end after ``now``."""
+    for i in range(len(end)):
+        if running >> i & 1 and end[i] <= now:
+            running &= ~(ONE << i)
+    return running
+
+
+@inlined
+def push(
+    sets: IntArray,
+    times: FloatArray,
+    least: FloatArray,
+    d: int,
+    i: int,
+    clock: float,
+    running: np.int64,
+    barred: np.int64,
+) -> None:
+    """Append an event, with operator ``i`` started (-1: none)."""
+    started = sets[d, STARTED]
+    if i >= 0:
+        started |= ONE << i
+    sets[d + 1, STARTED], sets[d + 1, RUNNING], sets[d + 1, BARRED] = started, running, barred
+    sets[d + 1, CHOSEN], sets[d + 1, OPTION], sets[d + 1, LONE] = -1, -1, 0
+    times[d + 1, CLOCK] = clock
+    for k in range(len(least)):
+        times[d + 1, REST + k] = times[d, REST + k] - (least[k, i] if i >= 0 else 0.0)
+
+
+@outer
+def search(
+    t: Tables,
+    single: FloatArray,
+    shortest: FloatArray,
+    cores: IntArray,
+    weights: FloatArray,
+    bound: float,
+    node_limit: int,
+    table: Exhausted,
+    generation: int,
+    start: FloatArray,
+    all_mode: BoolArray,
+) -> tuple[float, float]:
+    """Best makespan and proven lower bound; the schedule goes to ``start`` and ``all_mode``.
+
+    Entries of this case in ``table`` are told by its ``generation``.
+    """
+    weightings, n = weights.shape
+    type_bits, before, followed = t.type_bits, t.before, t.followed
+    states, cost_to_go, residuals = table.states, table.cost_to_go, table.residuals
+    incumbent = serial_from(t.topological, 0, 0.0, single, shortest, start, all_mode)
+    epsilon = TOLERANCE * incumbent
+    if bound >= incumbent - epsilon:
+        return incumbent, bound
+    latency = latency_of(t, single, shortest)
+    priority = np.empty(n, np.int64)
+    # ties as in the topological order, so that interchangeable operators stay in order
+    sort_descending(latency[FROM], t.topological, priority)
+    earlier = interchangeable_before(t.earlier, single, shortest)
+    least = least_contributions(weights, single, shortest)
+    full = (ONE << n) - 1
+    sets = np.zeros((3 * n + 5, 8), np.int64)
+    times = np.zeros((3 * n + 5, REST + weightings + 1))
+    sets[0, CHOSEN] = sets[0, OPTION] = -1
     for k in range(weightings + 1):
         for i in range(n):
-            rest[0, k] += least[k, i]
-    end = np.zeros(n)
-    begun = np.zeros(n)
-    alone = np.zeros(n, np.bool_)
-    nodes = 0
-    d = 0
+            times[0, REST + k] += least[k, i]
+    end, begun, alone = np.zeros(n), np.zeros(n), np.zeros(n, np.bool_)
+    nodes = d = 0
     while d >= 0:
-        now = clock[d]
-        in_progress = running[d]
-        finished = started[d] & ~in_progress
-        if fresh[d]:
-            fresh[d] = False
-            option[d] = 0
+        now, started, running = times[d, CLOCK], sets[d, STARTED], sets[d, RUNNING]
+        if sets[d, OPTION] < 0:
+            sets[d, OPTION] = 0
             nodes += 1
-            if in_progress == 0 and now + rest[d, weightings] < incumbent - epsilon:
+            if running == 0 and now + times[d, REST + weightings] < incumbent - epsilon:
                 incumbent = serial_from(
-                    topological, started[d], now, single, shortest, start, all_mode
+                    t.topological, started, now, single, shortest, start, all_mode
                 )
                 for i in range(n):
-                    if started[d] >> i & 1:
+                    if started >> i & 1:
                         start[i] = begun[i]
                         all_mode[i] = alone[i] and shortest[i] < single[i]
             if nodes > node_limit or incumbent <= bound + epsilon:
-                return incumbent, bound, nodes
+                return incumbent, bound
             cutoff = incumbent - epsilon
-            hopeless = started[d] == full and in_progress == 0
-            for k in range(weightings):
-                reach = now + rest[d, k]
-                for i in range(n):
-                    if in_progress >> i & 1:
-                        reach += weights[k, i] * (end[i] - now)
-                if reach >= cutoff:
-                    hopeless = True
-                    break
+            hopeless = started == full and running == 0
             if not hopeless:
-                for i in range(n):
-                    if in_progress >> i & 1:
-                        if end[i] + tail[i] >= cutoff:
-                            hopeless = True
-                            break
-                    elif not (started[d] >> i & 1) and now + path[i] >= cutoff:
-                        hopeless = True
-                        break
-            if not hopeless and chosen[d] < 0:
-                mixed = (started[d] * np.int64(-7046029254386353131)) ^ (
-                    in_progress * np.int64(-4417276706812531889)
+                hopeless = is_bounded(sets, times, d, latency, weights, end, cutoff)
+            if not hopeless and sets[d, CHOSEN] < 0:
+                sets[d, BUCKET] = bucket_of(started, running, len(cost_to_go))
+                hopeless = is_dominated(
+                    states, cost_to_go, residuals, generation, sets, d, now, end, cutoff
                 )
-                mixed ^= mixed >> 29
-                bucket[d] = (mixed & np.int64(0x7FFFFFFFFFFFFFFF)) % buckets * WAYS
-                for z in range(bucket[d], bucket[d] + WAYS):
-                    if (
-                        keys[z, 3] == stamp
-                        and keys[z, 0] == started[d]
-                        and keys[z, 1] == in_progress
-                        and (keys[z, 2] & ~barred[d]) == 0
-                        and now + cost_to_go[z] >= cutoff
-                    ):
-                        hopeless = True
-                        for i in range(n):
-                            if in_progress >> i & 1:
-                                left = end[i] - now
-                                if residuals[z, i] > left or (
-                                    keys[z, 2] != 0 and residuals[z, i] != left
-                                ):
-                                    hopeless = False
-                                    break
-                        if hopeless:
-                            break
             if hopeless:
                 d -= 1
                 continue
-            free_tc = cores[0]
-            free_vc = cores[1]
-            next_end[d] = np.inf
+            sets[d, READY] = ready_operators(type_bits, before, cores, started, running)
+            times[d, NEXT_END] = np.inf
             for i in range(n):
-                if in_progress >> i & 1:
-                    free_tc -= type_bits[i] & 1
-                    free_vc -= type_bits[i] >> 1
-                    next_end[d] = min(next_end[d], end[i])
-            fitting = (1 if free_tc > 0 else 0) | (2 if free_vc > 0 else 0)
-            ready[d] = 0
-            for i in range(n):
+                if running >> i & 1:
+                    times[d, NEXT_END] = min(times[d, NEXT_END], end[i])
+        ready, pushed = sets[d, READY], False
+        while not pushed and sets[d, OPTION] <= 2 * n:
+            option = sets[d, OPTION]
+            sets[d, OPTION] += 1
+            if option < n:
+                i = priority[option]
                 if (
-                    not (started[d] >> i & 1)
-                    and (before[i] & ~finished) == 0
-                    and (type_bits[i] & ~fitting) == 0
-                ):
-                    ready[d] |= ONE << i
-        child = d + 1
-        pushed = False
-        while not pushed and option[d] <= 2 * n:
-            position = option[d]
-            option[d] += 1
-            if position < n:
-                i = priority[position]
-                if (
-                    position > chosen[d]
-                    and (ready[d] & ~barred[d]) >> i & 1
-                    and (earlier[i] & ~started[d]) == 0
-                    and now + single[i] + tail[i] < incumbent - epsilon
+                    option > sets[d, CHOSEN]
+                    and (ready & ~sets[d, BARRED]) >> i & 1
+                    and (earlier[i] & ~started) == 0
+                    and now + single[i] + latency[AFTER, i] < incumbent - epsilon
                 ):
                     pushed = True
-                    begun[i] = now
-                    end[i] = now + single[i]
-                    alone[i] = False
-                    clock[child] = now
-                    started[child] = started[d] | ONE << i
-                    running[child] = in_progress | ONE << i
-                    barred[child] = barred[d]
-                    chosen[child] = position
-                    lone[child] = in_progress == 0
-            elif position == n:
-                if in_progress != 0 and not lone[d]:
-                    pushed = True
-                    for i in range(n):
-                        if ready[d] >> i & 1 and now + single[i] <= next_end[d]:
-                            pushed = False
-                            break
+                    begun[i], end[i], alone[i] = now, now + single[i], False
+                    push(sets, times, least, d, i, now, running | ONE << i, sets[d, BARRED])
+                    sets[d + 1, CHOSEN], sets[d + 1, LONE] = option, running == 0
+            elif option == n:
+                next_end = times[d, NEXT_END]
+                if running != 0 and sets[d, LONE] == 0:
+                    pushed = not some_would_end(single, ready, now, next_end)
                     if pushed:
-                        i = -1
-                        clock[child] = next_end[d]
-                        started[child] = started[d]
-                        running[child] = in_progress
-                        for j in range(n):
-                            if in_progress >> j & 1 and end[j] <= next_end[d]:
-                                running[child] &= ~(ONE << j)
-                        barred[child] = ready[d]
-                        chosen[child] = -1
-                        lone[child] = False
-            elif in_progress == 0 and chosen[d] < 0:
-                i = priority[position - n - 1]
-                if followed[i] and ready[d] >> i & 1 and (earlier[i] & ~started[d]) == 0:
+                        left = still_running(end, running, next_end)
+                        push(sets, times, least, d, -1, next_end, left, ready)
+            elif running == 0 and sets[d, CHOSEN] < 0:
+                i = priority[option - n - 1]
+                if followed[i] and ready >> i & 1 and (earlier[i] & ~started) == 0:
                     pushed = True
-                    begun[i] = now
-                    alone[i] = True
-                    clock[child] = now + shortest[i]
-                    started[child] = started[d] | ONE << i
-                    running[child] = 0
-                    barred[child] = 0
-                    chosen[child] = -1
-                    lone[child] = False
-            if pushed:
-                fresh[child] = True
-                for k in range(weightings + 1):
-                    rest[child, k] = rest[d, k] - (least[k, i] if i >= 0 else 0.0)
+                    begun[i], alone[i] = now, True
+                    push(sets, times, least, d, i, now + shortest[i], NONE, NONE)
         if pushed:
-            d = child
-        else:
-            if chosen[d] < 0:
-                slot = bucket[d]
-                for z in range(bucket[d], bucket[d] + WAYS):
-                    if keys[z, 3] != stamp:
-                        slot = z
-                        break
-                    if cost_to_go[z] < cost_to_go[slot]:
-                        slot = z
-                keys[slot, 0] = started[d]
-                keys[slot, 1] = in_progress
-                keys[slot, 2] = barred[d]
-                keys[slot, 3] = stamp
-                cost_to_go[slot] = incumbent - now
-                for i in range(n):
-                    residuals[slot, i] = end[i] - now
-            d -= 1
-    return incumbent, incumbent, nodes
+            d += 1
+            continue
+        if sets[d, CHOSEN] < 0:
+            entry = entry_for(states, cost_to_go, generation, sets[d, BUCKET])
+            for column in range(GENERATION):
+                states[entry, column] = sets[d, column]
+            states[entry, GENERATION] = generation
+            cost_to_go[entry] = incumbent - now
+            for i in range(n):
+                residuals[entry, i] = end[i] - now
+        d -= 1
+    return incumbent, incumbent
 
 
 @outer
 def search_many(
-    t: Tables,
-    single: Floats,
-    shortest: Floats,
-    cores: Ints,
-    weights: Floats,
-    tolerance: float,
-    node_limit: int,
-    makespan: Floats,
-    lower: Floats,
-    start: Floats,
-    all_mode: NDArray[np.bool_],
+    t: Tables, cases: Cases, weights: FloatArray, node_limit: int, found: Timings
 ) -> None:
-    """Solve N instances: ``single``, ``shortest`` (N, n), ``cores`` (N, 2), ``weights`` (N,
-    weightings, n), bounds in ``lower``.
-
-    Writes ``makespan`` and the proven ``lower`` (N,), ``start`` and ``all_mode`` (N, n).
-    """
-    keys = np.zeros((SLOTS, 4), np.int64)
-    cost_to_go = np.zeros(SLOTS)
-    residuals = np.zeros((SLOTS, single.shape[1]))
-    for case in range(len(single)):
-        makespan[case], lower[case], _ = search(
+    """Solve N cases into ``found``, whose ``lower`` is what their ``weights`` (N, weightings, n)
+    prove so far."""
+    count = cases.single.shape[1]
+    states, cost_to_go = np.zeros((ENTRIES, 4), np.int64), np.zeros(ENTRIES)
+    table = Exhausted(states, cost_to_go, np.zeros((ENTRIES, count)))
+    for case in range(len(cases.single)):
+        found.makespan[case], found.lower[case] = search(
             t,
-            single[case],
-            shortest[case],
-            cores[case],
+            cases.single[case],
+            cases.shortest[case],
+            cases.cores[case],
             weights[case],
-            lower[case],
-            tolerance,
+            found.lower[case],
             node_limit,
+            table,
             case + 1,
-            keys,
-            cost_to_go,
-            residuals,
-            start[case],
-            all_mode[case],
+            found.start[case],
+            found.all_mode[case],
         )

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.results import Status
+from phaze_common.arrays import FloatArray, IntArray
 from phaze_common.errors import InputError, SolverError
 from Solver.schedule.problem import (
     BatchMakespans,
@@ -73,10 +73,10 @@ class ScheduleSolver(ABC):
     def solve_batch(
         self,
         structure: ScheduleStructure,
-        single_s: NDArray[np.float64],
-        all_s: NDArray[np.float64],
-        num_tc: NDArray[np.int64],
-        num_vc: NDArray[np.int64],
+        single_s: FloatArray,
+        all_s: FloatArray,
+        num_tc: IntArray,
+        num_vc: IntArray,
         effort: Effort = Effort.THOROUGH,
     ) -> BatchMakespans:
         """Optimal makespans on N accelerators: latencies (N, operators) in seconds, core counts
@@ -107,9 +107,7 @@ class ScheduleSolver(ABC):
         return batch
 
 
-def check_arrays(
-    structure: ScheduleStructure, single_s: NDArray[np.float64], all_s: NDArray[np.float64]
-) -> None:
+def check_arrays(structure: ScheduleStructure, single_s: FloatArray, all_s: FloatArray) -> None:
     """Raise InputError unless both are finite, non-negative, and (..., operators) for an acyclic
     structure."""
     count = len(closure(structure))

@@ -1,15 +1,13 @@
-"""A series component as arrays, the form in which compiled code takes it."""
+"""A series component, its cases and their schedules as arrays, as compiled code takes them."""
+
+from __future__ import annotations
 
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_common.arrays import BoolArray, FloatArray, IntArray
 from Solver.schedule.structure import Component, members
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 WORD = 62  # operators that fit a bitmask of the compiled search
 
@@ -17,17 +15,51 @@ WORD = 62  # operators that fit a bitmask of the compiled search
 class Tables(NamedTuple):
     """A component as arrays, for compiled code. Lists of lists are (values, offsets)."""
 
-    type_bits: Ints
-    topological: Ints
-    predecessors: Ints  # covering ones
-    predecessor_offsets: Ints
-    antichain: Ints  # members
-    antichain_offsets: Ints
-    containing: Ints  # antichains that contain an operator
-    containing_offsets: Ints
-    before: Ints  # bitmasks; zeros where the component has more operators than a machine word holds
-    earlier: Ints
-    followed: NDArray[np.bool_]
+    type_bits: IntArray
+    topological: IntArray
+    predecessors: IntArray  # covering ones
+    predecessor_offsets: IntArray
+    antichain: IntArray  # members
+    antichain_offsets: IntArray
+    containing: IntArray  # antichains that contain an operator
+    containing_offsets: IntArray
+    before: (
+        IntArray  # bitmasks; zeros where the component has more operators than a machine word holds
+    )
+    earlier: IntArray
+    followed: BoolArray
+
+
+class Cases(NamedTuple):
+    """A component on N accelerators: seconds, or relative."""
+
+    single: FloatArray  # (N, n) on one core
+    shortest: FloatArray  # (N, n): the smaller of that and the one over all cores
+    cores: IntArray  # (N, 2): tensor and vector cores
+
+    def some(self, which: slice | IntArray) -> Cases:
+        """Those of some accelerators."""
+        return Cases(self.single[which], self.shortest[which], self.cores[which])
+
+
+class Timings(NamedTuple):
+    """Schedules on N accelerators: seconds, or relative."""
+
+    makespan: FloatArray  # (N,)
+    lower: FloatArray  # (N,): a lower bound
+    start: FloatArray  # (N, n)
+    all_mode: BoolArray  # (N, n)
+
+    def some(self, which: slice) -> Timings:
+        """Views of some accelerators'."""
+        start, all_mode = self.start[which], self.all_mode[which]
+        return Timings(self.makespan[which], self.lower[which], start, all_mode)
+
+
+def empty_timings(count: int, operators: int) -> Timings:
+    """Timings to be filled."""
+    shape = count, operators
+    return Timings(np.zeros(count), np.zeros(count), np.zeros(shape), np.zeros(shape, np.bool_))
 
 
 def tables(component: Component) -> Tables:
@@ -53,6 +85,6 @@ def tables(component: Component) -> Tables:
     )
 
 
-def _flat(lists: list[list[int]]) -> tuple[Ints, Ints]:
+def _flat(lists: list[list[int]]) -> tuple[IntArray, IntArray]:
     offsets = np.cumsum([0, *(len(values) for values in lists)], dtype=np.int64)
     return np.array([value for values in lists for value in values], np.int64), offsets

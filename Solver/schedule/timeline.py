@@ -5,9 +5,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.results import Status
+from phaze_common.arrays import BoolArray, FloatArray
 from Solver.schedule.problem import Assignment, Mode, Schedule, ScheduleProblem
 from Solver.schedule.structure import TYPE_BITS, closure, members
 
@@ -19,8 +19,8 @@ SIMULTANEOUS = 1e-9
 class Timing:
     """When each operator starts and whether it runs in ALL mode; arrays (operators,)."""
 
-    start_s: NDArray[np.float64]
-    all_mode: NDArray[np.bool_]
+    start_s: FloatArray
+    all_mode: BoolArray
 
 
 def without_schedule(status: Status, solver: str, bound_s: float = math.nan) -> Schedule:
@@ -43,25 +43,20 @@ def complete(
     end_s = start_s + np.where(timing.all_mode, all_cores, single)
     for i in order.topological():
         if single[i] == 0:
-            start_s[i] = end_s[i] = max(
-                (float(end_s[j]) for j in members(order.before[i])), default=0.0
-            )
+            start_s[i] = end_s[i] = end_s[list(members(order.before[i]))].max(initial=0.0)
     makespan_s = float(end_s.max(initial=0.0))
     slack_s = SIMULTANEOUS * makespan_s
-    free_from_s = {
-        1: [0.0] * min(problem.num_tc, len(bits)),
-        2: [0.0] * min(problem.num_vc, len(bits)),
-    }
+    counts = {1: problem.num_tc, 2: problem.num_vc}
+    free_from_s = {pool: [0.0] * min(count, len(bits)) for pool, count in counts.items()}
     cores: dict[int, dict[int, int]] = {}
     for i in sorted(range(len(bits)), key=lambda i: (float(start_s[i]), float(end_s[i]))):
         cores[i] = {}
         if not timing.all_mode[i] and single[i] > 0:
             for pool, free in free_from_s.items():
                 if bits[i] & pool:
-                    cores[i][pool] = next(
-                        core for core, since in enumerate(free) if since <= start_s[i] + slack_s
-                    )
-                    free[cores[i][pool]] = float(end_s[i])
+                    since_s = start_s[i] + slack_s
+                    core = next(core for core, from_s in enumerate(free) if from_s <= since_s)
+                    cores[i][pool], free[core] = core, float(end_s[i])
     assignments = tuple(
         Assignment(
             operator=i,
@@ -73,17 +68,8 @@ def complete(
         )
         for i in range(len(bits))
     )
-    return Schedule(
-        status,
-        solver,
-        makespan_s,
-        min(bound_s, makespan_s),
-        assignments,
-        *(
-            _utilization(pool, count, bits, assignments, makespan_s)
-            for pool, count in ((1, problem.num_tc), (2, problem.num_vc))
-        ),
-    )
+    tc, vc = (_utilization(*pool, bits, assignments, makespan_s) for pool in counts.items())
+    return Schedule(status, solver, makespan_s, min(bound_s, makespan_s), assignments, tc, vc)
 
 
 def _utilization(

@@ -71,7 +71,6 @@ class Command:
     data: str = "synthetic"
     seed: int = 0
     what_if: tuple[str, ...] = ()
-    moldable: bool = False
     to: str | None = None
     launcher: str | None = None
     ignore: tuple[str, ...] = ()

@@ -20,9 +20,7 @@ def explain(command: Command) -> int:
 
     run = library.open_run(user_path(command.runs[0]), command.run_code)
     progress = progress_for(sys.stderr, quiet=command.quiet)
-    explanation = library.explain(
-        run, command.instead, progress, command.what_if, moldable=command.moldable
-    )
+    explanation = library.explain(run, command.instead, progress, command.what_if)
     if command.output_format == "json":
         say(sys.stdout, json.dumps(json.loads(to_json(explanation)), indent=2).splitlines())
     else:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from phaze.cli.help_text import COLUMNS, TRAINING_GROUPS, HelpFormatter, usage_of
 from phaze.cli.names import EXPORTED, LISTED, MODES, STUDY_MODES, WITHOUT_TABLES
-from phaze.cli.parser import Parser, SetAction, add_one, add_table
+from phaze.cli.parser import Parser, RemovedFlag, SetAction, add_one, add_table
 from phaze.settings.request import setting_groups, settings_for
 from phaze.studies.training_time.settings import all_settings
 from phaze_common.errors import InputError
@@ -566,9 +566,9 @@ def _add_explain(parser: Parser) -> None:
     )
     parser.add_argument(
         "--moldable",
-        action="store_true",
-        help="what the plan would gain if operators could run on any number of the cores of their "
-        "type, not one or all",
+        action=RemovedFlag,
+        why="schedules on groups of cores gained less than 0.2 % of an iteration for every "
+        "model measured (docs/explanation/schedule.md); leave it out",
     )
     _add_run_code(parser)
 

@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 
     def flag_words(self) -> list[FlagWords]:
         """Flags as a shell completes them."""
-        return [_words_of(action) for action in self._actions if action.option_strings]
+        return [_words_of(action) for action in self._offered() if action.option_strings]
 
     @property
     def takes_words(self) -> bool:
@@ -71,8 +71,12 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def flags(self) -> list[str]:
-        """Long names of all flags."""
-        return [flag for flag in self._option_string_actions if flag.startswith("--")]
+        """Long names of all flags but those that are gone."""
+        names = (name for action in self._offered() for name in action.option_strings)
+        return [name for name in names if name.startswith("--")]
+
+    def _offered(self) -> list[argparse.Action]:
+        return [each for each in self._actions if not isinstance(each, RemovedFlag)]
 
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
         if (
@@ -179,6 +183,20 @@ def _words_of(action: argparse.Action) -> FlagWords:
     elif action.dest == "mode":
         values = tuple(MODES)
     return FlagWords(tuple(action.option_strings), action.help or "", values, most)
+
+
+class RemovedFlag(argparse.Action):
+    """A flag of earlier versions, which help does not show: refused with the reason ``why``."""
+
+    def __init__(self, option_strings: list[str], dest: str, *, why: str) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=argparse.SUPPRESS)
+        self.why = why
+
+    def __call__(
+        self, parser: object, namespace: object, values: object, flag: object = ""
+    ) -> None:
+        """Refuse."""
+        raise InputError(f"{flag} is gone: {self.why}")
 
 
 class _Give(argparse.Action):

@@ -12,8 +12,6 @@ from phaze.report.terminal import print_lines, print_tables, screen_width
 from phaze.studies.explain.records import (
     Alternative,
     Explanation,
-    MoldableLayer,
-    MoldableModel,
     Term,
     WhatIf,
 )
@@ -40,10 +38,6 @@ def print_explanation(explanation: Explanation, stream: TextIO, *, wide: bool = 
     if explanation.what_ifs:
         print_lines([""], stream)
         print_tables([what_if_table(explanation.what_ifs)], stream, wide=wide)
-    for model in explanation.moldable:
-        print_lines([""], stream)
-        print_tables([moldable_table(model)], stream, wide=wide)
-        print_lines(["", *wrap(_moldable_in_words(model), line)], stream)
     print_lines(_section("words", _meanings(explanation), line), stream)
 
 
@@ -89,39 +83,6 @@ def what_if_table(answers: Sequence[WhatIf]) -> Table:
         rows.append({**cells, "which is": which, "plan then": plan})
     title = "under other circumstances, over what the run found"
     return Table.of(title, rows, words={"what if", "which is", "plan then"})
-
-
-def moldable_table(model: MoldableModel) -> Table:
-    """What each pass gains if operators may run on groups of cores."""
-    confirmed = {True: "agrees", False: "found a shorter one", None: "undecided"}
-
-    def proven(each: MoldableLayer) -> str:
-        return "yes" if each.proven else f"within {1.0 - each.bound_s / each.moldable_s:.2%}"
-
-    rows = (
-        {
-            "layer": each.layer,
-            "pass": each.graph,
-            "operators": str(each.operators),
-            "in groups": str(each.in_groups),
-            "us": f"{1e6 * each.makespan_s:,.2f}",
-            "us in groups": f"{1e6 * each.moldable_s:,.2f}",
-            "gain": f"{each.makespan_s / each.moldable_s - 1.0:+.2%}",
-            "proven": proven(each),
-            "ILP": confirmed[each.confirmed],
-        }
-        for each in model.layers
-    )
-    title = f"{label(model.model)}: operators on groups of cores"
-    return Table.of(title, rows, words={"layer", "pass", "proven", "ILP"})
-
-
-def _moldable_in_words(model: MoldableModel) -> str:
-    return (
-        f"{label(model.model)}: with operators on any number of cores an iteration of this plan "
-        f"would take {1e3 * model.moldable_s:,.3f} instead of {1e3 * model.iteration_s:,.3f} ms, "
-        f"{model.gain:.4f} times as fast."
-    )
 
 
 def _hardware(answer: WhatIf) -> str:

@@ -57,43 +57,6 @@ class WhatIf:
 
 
 @dataclass(frozen=True)
-class MoldableLayer:
-    """One pass of a distinct layer whose operators may run on groups of the cores of their type.
-
-    ``in_groups`` of its ``operators`` leave some of the chip to others. ``bound_s`` proves that
-    none takes less; ``confirmed`` is whether an integer program found the same, None where it
-    proved nothing within its nodes.
-    """
-
-    layer: str
-    graph: str
-    repeats: int
-    operators: int
-    in_groups: int
-    makespan_s: float
-    moldable_s: float
-    bound_s: float
-    proven: bool
-    confirmed: bool | None
-
-
-@dataclass(frozen=True)
-class MoldableModel:
-    """What an iteration of ``model`` under the plan of the run takes, with one core or all, and
-    with groups of cores."""
-
-    model: str
-    iteration_s: float
-    moldable_s: float
-    layers: tuple[MoldableLayer, ...]
-
-    @property
-    def gain(self) -> float:
-        """How many times as fast it is."""
-        return self.iteration_s / self.moldable_s
-
-
-@dataclass(frozen=True)
 class Explanation:
     """Why the best design of a run is the best: ``answer`` in a sentence, what it leads by, what
     binds, and alternatives.
@@ -110,7 +73,6 @@ class Explanation:
     alternatives: tuple[Alternative, ...]
     warnings: tuple[str, ...] = ()  # what could go wrong with it
     what_ifs: tuple[WhatIf, ...] = ()
-    moldable: tuple[MoldableModel, ...] = ()  # where it was asked for
 
 
 @dataclass(frozen=True)

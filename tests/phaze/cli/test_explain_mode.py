@@ -17,6 +17,14 @@ def run(tmp_path_factory):
     return solved(study, limits=True).run_directory
 
 
+def test_a_flag_that_is_gone_is_refused_with_the_reason(run, capsys):
+    assert phaze.main(["explain", run, "--moldable"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("phaze: --moldable is gone: ") and "leave it out" in error
+    assert phaze.main(["explain", "--help"]) == 0
+    assert "--moldable" not in capsys.readouterr().out
+
+
 def test_a_run_is_explained_in_words(run, capsys):
     assert phaze.main(["explain", run]) == 0
     out, err = capsys.readouterr()

@@ -12,7 +12,7 @@ beside i, itself among them, ``rho_i = e_i / X_i`` are such weights, and the sum
 X_i``. So are ``e_i / max(X_i, 1)`` of some operators, with ``X_i`` of these alone, where others get
 ``1 - X_i`` of what they would have by themselves: many cores make ``e_i`` small, and so products
 keep their whole weight, and what cores do not shorten (collectives, ``e_i = 1``) most of its own.
-``X_i`` needs only how many operators of each core type may run beside i (``Beside``), so that a
+``X_i`` needs only how many operators of each core type may run beside i (``Concurrency``): a
 million chips are bounded by a few sums of the prices of their cores. Operators may be left out, as
 if they took no time. Of collectives those of one chain are worth more than all, since no two of
 them share an instant.
@@ -31,7 +31,7 @@ from Solver.schedule.structure import Order, closure, members
 
 
 @dataclass(frozen=True)
-class Beside:
+class Concurrency:
     """The most operators of each kind that may run at one instant with an operator, itself among
     them.
 
@@ -50,21 +50,18 @@ class Beside:
 
 
 @lru_cache(maxsize=1024)
-def beside(
+def concurrency_of(
     structure: ScheduleStructure, waiting: frozenset[int], counted: frozenset[int]
-) -> tuple[Beside, ...]:
-    """Of every operator what may run beside it; those of ``waiting`` are collectives, of which only
-    those ``counted`` matter."""
-    order = closure(structure)
-    on_tensor = {
-        place for place, kind in enumerate(structure.core_types) if kind is not CoreType.VC
-    }
+) -> tuple[Concurrency, ...]:
+    """Concurrency of every operator; those of ``waiting`` are collectives, of which only those
+    ``counted`` matter."""
+    order, types = closure(structure), structure.core_types
+    on_tensor = {place for place, kind in enumerate(types) if kind is not CoreType.VC}
     found = []
     for place in range(len(order)):
-        mask = order.parallel(place) | 1 << place
-        at_once = set(members(mask))
+        at_once = set(members(order.parallel(place) | 1 << place))
         kinds = (at_once & on_tensor, at_once - on_tensor - waiting, at_once & counted)
-        found.append(Beside(*(_largest_antichain(order, kind) for kind in kinds)))
+        found.append(Concurrency(*(_largest_antichain(order, kind) for kind in kinds)))
     return tuple(found)
 
 
