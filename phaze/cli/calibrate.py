@@ -6,18 +6,17 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
-from phaze.settings.request import settings_for
 from phaze_common import file_formats
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.settings import COMMAND_LINE
 
 if TYPE_CHECKING:
     from Estimator.devices.device import Calibration
@@ -36,13 +35,39 @@ class Calibrated:
     errors: tuple[Calibration, ...]
 
 
-def calibrate(command: Command) -> int:
+_START = "to start from, by name or YAML file; fits tables of"
+_SETTINGS = {
+    "device": f"device {_START} operators",
+    "cluster": f"cluster {_START} collectives",
+    "software": f"framework {_START} what runs at once",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibrate(mode.Command):
+    """What is fitted, to which measurements, and where it goes."""
+
+    settings: Mapping[str, object] = mode.setting_flags(mode.plan_settings, only=_SETTINGS)
+    tables: tuple[str, ...] = mode.flag(
+        (), "CSV of measurements; may be repeated", "FILE", ("--table",)
+    )
+    runs_file: str | None = mode.flag(
+        None,
+        "CSV of training runs, as of validate, to fit a device or a cluster to",
+        "FILE",
+        ("--runs",),
+    )
+    output: str | None = mode.flag(None, "YAML file to write", "FILE")
+    force: bool = mode.force_flag()
+
+
+def run(command: Calibrate) -> int:
     """Fit what was named to the tables, write it and print the errors of the fit."""
     from phaze.settings.hardware import HardwareFiles
     from phaze_common.files import user_path, write_atomically
     from phaze_common.sealed import text_with_digest
 
-    named = settings_for(Mode.EVALUATE).read(command.given, "command line")
+    named = mode.plan_settings().read(command.settings, COMMAND_LINE)
     if len(named) != 1:
         given = (
             f"{' and '.join(f'--{key}' for key in named)} were given"
@@ -71,7 +96,7 @@ def calibrate(command: Command) -> int:
     return DONE
 
 
-def _to_runs(command: Command, key: str, text: object) -> int:
+def _to_runs(command: Calibrate, key: str, text: object) -> int:
     """Fit a device or a cluster to measured training runs, write it and tell what that brings."""
     from phaze.settings.folders import cached_folders
     from phaze.settings.hardware import HardwareFiles
@@ -153,7 +178,7 @@ def _fit_table(fit: RunFit, key: str, again: float | None) -> Table:
     return plain_table("the fit", rows)
 
 
-def _output(command: Command) -> Path:
+def _output(command: Calibrate) -> Path:
     from phaze_common.files import user_path
 
     if command.output is None:
@@ -284,3 +309,13 @@ def _error_table(errors: Sequence[Calibration]) -> Table:
         for each in errors
     ]
     return plain_table("errors of the fit", rows)
+
+
+MODE = mode.Mode(
+    "calibrate",
+    mode.CHECK_AND_FIT,
+    "fit a device, a cluster or a framework to measured operators, collectives or both at once and "
+    "write its YAML",
+    Calibrate,
+    run,
+)

@@ -1,4 +1,4 @@
-"""Checks that what the framework needs is installed and works on this machine."""
+"""``phaze doctor``: checks that what is needed is installed and works on this machine."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from phaze.cli import mode
+from phaze.cli.exit_status import DONE, FAILED
 from phaze.cli.installed import Finding, Verdict, extras, own_names, packages
-from phaze.settings.folders import REPOSITORY, Folders
+from phaze.cli.printing import print_rows
+from phaze.settings.folders import REPOSITORY, Folders, check_output, folders_of
 from phaze_common.errors import PhazeError
 from phaze_common.requirements import requirements
 
@@ -19,6 +23,25 @@ OLDEST_PYTHON = (3, 11)
 COMFORTABLE_DISK_BYTES = 2 * 2**30  # graphs, estimates and runs of all listed models
 # top-level names of what is installed
 ROOMS = ("phaze", "phaze_common", "GraphExtractor", "Estimator", "Solver")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor(mode.Command):
+    """Where a run would go."""
+
+    output: str | None = mode.flag(None, "folder a run would write to", "DIR")
+
+
+def run(command: Doctor) -> int:
+    """Check the installation and print what was found; fails if something needed is missing."""
+    from phaze_common.files import user_path
+
+    output = None if command.output is None else user_path(command.output)
+    if output is not None:
+        check_output(output)
+    findings = examine(folders_of(output, "study"))
+    print_rows("doctor", [asdict(finding) for finding in findings], command)
+    return FAILED if any(finding.verdict is Verdict.MISSING for finding in findings) else DONE
 
 
 def examine(folders: Folders) -> list[Finding]:
@@ -117,3 +140,12 @@ def _shared_data() -> Iterator[Finding]:
             Verdict.NOTE,
             "absent (../shared/data); only tests use it and skip without it",
         )
+
+
+MODE = mode.Mode(
+    "doctor",
+    mode.FIND_YOUR_WAY,
+    "check that everything needed is installed and working",
+    Doctor,
+    run,
+)

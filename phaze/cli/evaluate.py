@@ -3,23 +3,47 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE, NOTHING_FEASIBLE
 from phaze.cli.printing import print_answer
 from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from phaze.settings.launched import LaunchReading
     from phaze.settings.request import Request
 
 logger = logging.getLogger(__name__)
 
 
-def evaluate(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(mode.Command):
+    """A plan: settings on the command line, in a file or in the launch file of another program."""
+
+    settings: Mapping[str, object] = mode.setting_flags(mode.plan_settings)
+    plan: Path | None = mode.plan_flag()
+    launcher: str | None = mode.flag(
+        None,
+        "launch file of another program: a Megatron-LM command, a configuration of DeepSpeed, "
+        "torchtitan (of several FILE:NAME), accelerate, NeMo or Megatron Bridge, or arguments of "
+        "Hugging Face's Trainer; what the best plan of a search would save is told besides",
+        "FILE",
+        ("--from",),
+    )
+    ignore: tuple[str, ...] = mode.flag(
+        (),
+        "with --from: price the launch without what this key of it changes, which no plan says; "
+        "may be repeated, or a list with commas",
+        "KEY",
+    )
+    run_code: tuple[str, ...] = mode.run_code_flag()
+
+
+def run(command: Evaluate) -> int:
     """Predict time and memory of one iteration of the plan and print them."""
     from GraphExtractor.permission import files_to_run
     from phaze.runs.plan_files import evaluate_request
@@ -31,7 +55,7 @@ def evaluate(command: Command) -> int:
                 "--ignore is about keys of a launch file, and none is given; name one with "
                 "--from, or leave it out"
             )
-        request = evaluate_request(command.config, command.given, files_to_run(command.run_code))
+        request = evaluate_request(command.plan, command.settings, files_to_run(command.run_code))
     else:
         launch = _launched(command)
         request = _request(command, launch)
@@ -47,9 +71,9 @@ def evaluate(command: Command) -> int:
     from phaze.studies.optimum import optimum_beside
 
     evaluation = evaluated(request)
-    if launch is not None and "software" not in command.given:
+    if launch is not None and "software" not in command.settings:
         launch = launch.under(evaluation.machine.software.name)
-    if launch is not None and not {"devices", "dp"} & command.given.keys():
+    if launch is not None and not {"devices", "dp"} & command.settings.keys():
         launch = launch.on_nodes(evaluation.iteration.devices, evaluation.machine.cluster.node_size)
     optimum = None if launch is None else optimum_beside(evaluation)
     as_json = evaluation_json(evaluation, optimum, launch).decode()
@@ -57,7 +81,7 @@ def evaluate(command: Command) -> int:
     return NOTHING_FEASIBLE if evaluation.iteration.status is Status.INFEASIBLE else DONE
 
 
-def _launched(command: Command) -> LaunchReading:
+def _launched(command: Evaluate) -> LaunchReading:
     """What a launch file of another program says.
 
     Raises: InputError: a setting of the command line has no value that it takes, the file is none,
@@ -73,12 +97,10 @@ def _launched(command: Command) -> LaunchReading:
     from phaze_common.stated_fields import Mode
 
     path = user_path(str(command.launcher))
-    if command.config is not None:
-        raise InputError(
-            f"--from {path} and --plan {command.config} are two plans; give one of them"
-        )
+    if command.plan is not None:
+        raise InputError(f"--from {path} and --plan {command.plan} are two plans; give one of them")
     table = settings_for(Mode.EVALUATE)
-    given = table.canonical(dotted(command.given), COMMAND_LINE)
+    given = table.canonical(dotted(command.settings), COMMAND_LINE)
     values = table.read(
         given, COMMAND_LINE
     )  # what is wrong on the command line is not said of the file
@@ -96,7 +118,7 @@ def _plain(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _request(command: Command, launch: LaunchReading) -> Request:
+def _request(command: Evaluate, launch: LaunchReading) -> Request:
     """The plan of a launch, under what the command line says.
 
     Raises:
@@ -112,25 +134,25 @@ def _request(command: Command, launch: LaunchReading) -> Request:
         path,
         ", ".join(f"{key} {value}" for key, value in found.items() if value is not None),
     )
-    if launch.no_model and "model" not in {**found, **command.given}:
+    if launch.no_model and "model" not in {**found, **command.settings}:
         raise InputError(
             f"{path}: its model is not read ({launch.no_model}); name it with --model, or give "
             "its config.json"
         )
-    request = resolve(found, command.given, Mode.EVALUATE, source=str(path))
-    for key in found.keys() & command.given.keys():
-        if found[key] is not None and str(found[key]) != str(command.given[key]):
+    request = resolve(found, command.settings, Mode.EVALUATE, source=str(path))
+    for key in found.keys() & command.settings.keys():
+        if found[key] is not None and str(found[key]) != str(command.settings[key]):
             logger.info(
                 "%s is %s, as the command line says, and not %s as the file does",
                 key,
-                command.given[key],
+                command.settings[key],
                 found[key],
             )
     _check_batch(request, path)
     return request
 
 
-def _taken(command: Command, launch: LaunchReading, request: Request) -> dict[str, object]:
+def _taken(command: Evaluate, launch: LaunchReading, request: Request) -> dict[str, object]:
     """The batches, replicas and lengths that neither the launch nor the command line says, as they
     are priced."""
     from phaze.settings.asked_constants import dotted
@@ -141,7 +163,7 @@ def _taken(command: Command, launch: LaunchReading, request: Request) -> dict[st
 
     said = {
         **launch.settings,
-        **settings_for(Mode.EVALUATE).canonical(dotted(command.given), COMMAND_LINE),
+        **settings_for(Mode.EVALUATE).canonical(dotted(command.settings), COMMAND_LINE),
     }
     plan = single_plan(request)
     found = {
@@ -175,3 +197,14 @@ def _check_batch(request: Request, path: Path) -> None:
             f"micro-batch {plan.micro_batch_size} "
             f"x dp {plan.dp}, and no launch of it would start; change one of them"
         )
+
+
+MODE = mode.Mode(
+    "evaluate",
+    mode.SEARCH_AND_PRICE,
+    "predict time and memory of a training plan on devices that exist, or on a designed chip",
+    Evaluate,
+    run,
+    ("--model NAME --device NAME [FLAG ...]", "--plan FILE [FLAG ...]", "--from FILE [FLAG ...]"),
+    mode.OF_PLANS,
+)

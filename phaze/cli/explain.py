@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE, NOTHING_FEASIBLE
 from phaze_common.echo import say
 
 
-def explain(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Explain(mode.Command):
+    """A finished run, and alternatives to its answer."""
+
+    run_folder: str = mode.run_word()
+    instead: tuple[str, ...] = mode.flag(
+        (),
+        "an alternative to compare with, such as num_tc=4,width=256 or pp=8: the best design that "
+        "has these values; may be repeated",
+        "KEY=VALUE,...",
+    )
+    what_if: tuple[str, ...] = mode.flag(
+        (),
+        "other circumstances, such as hbm_bandwidth=2x, network_latency=0, prices.electricity=3x "
+        "or devices=256: what the design would reach then, and the best there would be; may be "
+        "repeated",
+        "KEY=VALUE,...",
+    )
+    moldable: bool = mode.flag(
+        False,
+        "what the plan would gain if operators could run on any number of the cores of their type, "
+        "not one or all",
+    )
+    run_code: tuple[str, ...] = mode.run_code_flag()
+
+
+def run(command: Explain) -> int:
     """Explain the answer of a run, and what alternatives would cost."""
     from phaze import library
     from phaze.report.tables.explain_tables import print_explanation
@@ -18,7 +45,7 @@ def explain(command: Command) -> int:
     from phaze_common.progress import progress_for
     from phaze_common.records import to_json
 
-    run = library.open_run(user_path(command.runs[0]), command.run_code)
+    run = library.open_run(user_path(command.run_folder), command.run_code)
     progress = progress_for(sys.stderr, quiet=command.quiet)
     explanation = library.explain(
         run, command.instead, progress, command.what_if, moldable=command.moldable
@@ -27,5 +54,16 @@ def explain(command: Command) -> int:
         say(sys.stdout, json.dumps(json.loads(to_json(explanation)), indent=2).splitlines())
     else:
         print_explanation(explanation, sys.stdout, wide=command.wide)
-    asked = explanation.alternatives
-    return NOTHING_FEASIBLE if asked and all(each.slower is None for each in asked) else DONE
+    others = explanation.alternatives
+    impossible = others and all(each.slower is None for each in others)
+    return NOTHING_FEASIBLE if impossible else DONE
+
+
+MODE = mode.Mode(
+    "explain",
+    mode.FINISHED_RUNS,
+    "tell why the best design of a run is the best: what limits it, and what an alternative would "
+    "cost",
+    Explain,
+    run,
+)

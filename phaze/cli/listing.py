@@ -10,10 +10,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode, models
 from phaze.cli.exit_status import DONE
-from phaze.cli.models import models
-from phaze.cli.names import LISTED
+from phaze.cli.listed_kinds import LISTED
 from phaze.cli.printing import print_rows
 from phaze_common.choices import Precision
 from phaze_common.echo import say
@@ -42,22 +41,28 @@ class Listed:
     row: Callable[[Path], Row]
 
 
-def listing(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class ListCommand(mode.Command):
+    """The kind of names to list."""
+
+    kind: str | None = mode.word(None, f"one of {', '.join(LISTED)} (default: the kinds)", "KIND")
+
+
+def run(command: ListCommand) -> int:
     """Print what of a kind can be named; without a kind, what kinds there are."""
-    kind = command.names[0] if command.names else None
-    if kind is None:
+    if command.kind is None:
         print_rows(
             "what can be listed: phaze list KIND", [_summary(each) for each in LISTED], command
         )
         return DONE
-    kind = kind.replace("_", "-")
+    kind = command.kind.replace("_", "-")
     if kind not in LISTED:
         kinds = ", ".join(LISTED)
         raise InputError(
             f"nothing is listed as {kind!r}; {nearest(kind, LISTED, f'the kinds are {kinds}')}"
         )
     if kind == "models":
-        return models(Command("models", output_format=command.output_format))
+        return models.run(models.Models(output_format=command.output_format))
     rows = _rows(kind)
     if command.output_format == "json":
         print_rows(kind, rows, command)
@@ -315,3 +320,13 @@ _FILES: Mapping[str, Listed] = {
     "memories": Listed("memories", "--memory", _memory),
     "prices": Listed("prices", "--prices", _prices),
 }
+
+
+MODE = mode.Mode(
+    "list",
+    mode.FIND_YOUR_WAY,
+    "list what can be named: models, devices, clusters, software, design spaces, technologies, "
+    "memories, prices, chips",
+    ListCommand,
+    run,
+)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze_common.echo import say
 from phaze_common.numbers import number
@@ -17,7 +18,16 @@ if TYPE_CHECKING:
     from GraphExtractor.models.base import ModelFamily
 
 
-def models(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Models(mode.Command):
+    """The models to show."""
+
+    names: tuple[str, ...] = mode.word(
+        (), "models to show, by name, dimensions or path (default: all that are listed)", "NAME"
+    )
+
+
+def run(command: Models) -> int:
     """Print the listed models, or those that were named."""
     from GraphExtractor.models.dimensions import family_names
     from GraphExtractor.models.registry import canonical_name, find_model, listed_models
@@ -100,3 +110,12 @@ def _count(parameters: object) -> str:
     if not isinstance(parameters, int):
         return "-"
     return f"{number(parameters / 1e9)}B" if parameters >= 1e9 else f"{number(parameters / 1e6)}M"
+
+
+MODE = mode.Mode(
+    "models",
+    mode.FIND_YOUR_WAY,
+    "tell the sizes and tensor parallel widths of models, of listed ones or of your own",
+    Models,
+    run,
+)

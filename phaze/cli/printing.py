@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from phaze.cli.mode import Command
 from phaze_common.echo import say
 
 if TYPE_CHECKING:
     from phaze.report.table import Table
+
+STDOUT = "-"  # as a file to write
 
 
 def print_rows(

@@ -6,14 +6,15 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
-from phaze.settings.request import settings_for
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.settings import COMMAND_LINE
 
 if TYPE_CHECKING:
     from phaze.report.table import Table
@@ -26,7 +27,38 @@ MOST_PROCESSES = 64
 LONGEST_CAP_S = 600.0
 
 
-def profile(command: Command) -> int:
+_SETTINGS = {
+    "model": "model whose operators are measured, as for run_solver",
+    "sequence_length": "tokens per sample (default: the model's own)",
+    "tp": "tensor parallel widths (default 1)",
+    "micro_batch_size": "samples per micro-batch (default 1)",
+    "sequence_parallel": "whether what tensor parallelism leaves whole is split along the "
+    "sequence (default false)",
+    "attention": "fused and tiled, or separate products (default flash)",
+    "devices": "devices of a cluster of this machine (default: its GPUs, or 8 processes)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile(mode.Command):
+    """What is measured, how, and into which database."""
+
+    settings: Mapping[str, object] = mode.setting_flags(mode.search_settings, only=_SETTINGS)
+    output: str | None = mode.flag(None, "database to write, or to go on with", "DIR")
+    dtype: Literal["float32", "bfloat16", "float16"] | None = mode.flag(
+        None, "number format (default float32 on CPUs, bfloat16 on GPUs)"
+    )
+    device_kind: Literal["cpu", "cuda"] = mode.flag("cpu", "what runs the operators (default cpu)")
+    threads: int = mode.flag(1, "threads of an operator on CPUs (default 1)")
+    processes: tuple[int, ...] = mode.flag(
+        (2, 4), "group sizes of exchanges (default 2 4; none: no)", listed=True
+    )
+    no_passes: bool = mode.flag(False, "measure no whole passes beside the operators")
+    noise: float = mode.flag(0.2, "spread that is said to be noise (default 0.2)")
+    cap: float = mode.flag(1.0, "seconds to repeat one operator at most (default 1)", "S")
+
+
+def run(command: Profile) -> int:
     """Measure what the database does not hold yet, and print what it holds."""
     from phaze_common.progress import progress_for
 
@@ -41,7 +73,7 @@ def profile(command: Command) -> int:
     return DONE
 
 
-def _request(command: Command) -> ProfileRequest:
+def _request(command: Profile) -> ProfileRequest:
     from phaze_common.files import user_path
 
     if command.output is None:
@@ -49,7 +81,7 @@ def _request(command: Command) -> ProfileRequest:
             "no database to write was given; name its folder with --output, for instance --output "
             "my_machine"
         )
-    given: dict[str, Any] = settings_for(Mode.SEARCH).read(command.given, "command line")
+    given: dict[str, Any] = mode.search_settings().read(command.settings, COMMAND_LINE)
     models = given.get("model", ())
     if len(models) != 1:
         raise InputError(
@@ -84,7 +116,7 @@ def _request(command: Command) -> ProfileRequest:
         device_kind=kind,
         threads=command.threads,
         devices=given.get("devices"),
-        group_sizes=tuple(command.processes),
+        group_sizes=command.processes,
         passes=not command.no_passes,
         noise=command.noise,
         repeats=Repeats(cap_s=command.cap),
@@ -99,7 +131,7 @@ def _values(given: Any, key: str) -> tuple[Any, ...]:
     return tuple(given) if isinstance(given, tuple | list) else (given,)
 
 
-def _check_numbers(command: Command) -> None:
+def _check_numbers(command: Profile) -> None:
     if command.threads < 1:
         raise InputError(f"threads is {command.threads}; it must be at least 1")
     if any(not 1 <= each <= MOST_PROCESSES for each in command.processes):
@@ -158,3 +190,13 @@ def _table(report: dict[str, object]) -> Table:
     shown = {**report, "not_run": len(list(report["not_run"] or ()))}  # type: ignore[call-overload]
     shown["held_out_error"] = f"{error:.1%}" if isinstance(error, float) else None
     return plain_table("profile", [{"what": key, "value": value} for key, value in shown.items()])
+
+
+MODE = mode.Mode(
+    "profile",
+    mode.CHECK_AND_FIT,
+    "measure the operators of a model and exchanges between processes on this machine, as a device "
+    "to search on",
+    Profile,
+    run,
+)

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze_common.echo import say
 from phaze_common.errors import InputError, PhazeError
@@ -36,7 +36,40 @@ class _Drawn:
     path: Path
 
 
-def report(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class DrawnReport(mode.Command):
+    """Finished runs or a sweep, and where their page and figures go."""
+
+    runs: tuple[str, ...] = mode.word(
+        mode.REQUIRED,
+        f"{mode.RUN_HELP}; with a second one, what changed between them; with more, or with the "
+        "folder of a sweep, all points",
+        "RUN",
+    )
+    output: str | None = mode.flag(
+        None, "page to write (default: report.html in the run's folder)", "FILE"
+    )
+    figures: str | None = mode.flag(
+        None,
+        "also write every figure as SVG, PNG and PDF, and its data as parquet, into this folder",
+        "DIR",
+    )
+    points: Literal["all", "best", "none"] | None = mode.flag(
+        None,
+        "of many points: those whose own reports are written too, which the page leads to (default "
+        "all)",
+    )
+    beside: str | None = mode.flag(
+        None,
+        "of many points: answers of others to draw beside the curves; columns source, devices, "
+        "seconds, and settings by key",
+        "FILE.csv",
+    )
+    run_code: tuple[str, ...] = mode.run_code_flag()
+    force: bool = mode.force_flag()
+
+
+def run(command: DrawnReport) -> int:
     """Write the page, and the figures where they are asked for, and print where they are."""
     from GraphExtractor.permission import files_to_run
     from phaze.settings.folders import check_output
@@ -104,7 +137,7 @@ def _one_or_two(folders: Sequence[Path], run_code: frozenset[str] | None) -> _Dr
     return _Drawn(_of_run(run), run.folder / PAGE)
 
 
-def _many(folders: Sequence[Path], output: Path | None, command: Command) -> _Drawn:
+def _many(folders: Sequence[Path], output: Path | None, command: DrawnReport) -> _Drawn:
     """The page of many points, and the reports of the points that it leads to."""
     from phaze.report.pages.points.best_points import best_points
     from phaze.report.pages.points.points_report import points_report
@@ -195,3 +228,13 @@ def need_libraries(mode: str) -> None:
             f"{mode} needs {error.name}, which is not installed; run ./setup.sh, or: python -m "
             "pip install 'phaze[report]'"
         ) from error
+
+
+MODE = mode.Mode(
+    "report",
+    mode.FINISHED_RUNS,
+    "draw a run, the difference of two, or the points of a sweep, as one self-contained HTML page",
+    DrawnReport,
+    run,
+    tables=False,
+)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE, Stopped
 from phaze_common.echo import say
 from phaze_common.errors import InputError
@@ -18,7 +19,23 @@ if TYPE_CHECKING:
 MOST_SAMPLES, MOST_CONTENDERS = 100_000, 1000
 
 
-def robust(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Robust(mode.Command):
+    """A finished run, and how it is sampled."""
+
+    run_folder: str = mode.run_word()
+    samples: int = mode.flag(500, "samples of the constants (default 500)")
+    contenders: int = mode.flag(
+        24,
+        "other designs evaluated under every sample from the start, those nearest to the best in "
+        "the run (default 24)",
+    )
+    seed: int = mode.flag(0, "of the samples, which repeat by it (default 0)")
+    workers: int | None = mode.flag(None, "processes (default: one per core)")
+    run_code: tuple[str, ...] = mode.run_code_flag()
+
+
+def run(command: Robust) -> int:
     """Sample the constants of a finished search, price its contenders anew under each sample, and
     tell what choosing it costs."""
     for flag, given, most in (
@@ -37,7 +54,7 @@ def robust(command: Command) -> int:
     from phaze_common.files import user_path
     from phaze_common.records import to_json
 
-    run = library.open_run(user_path(command.runs[0]), command.run_code)
+    run = library.open_run(user_path(command.run_folder), command.run_code)
     try:
         answer = _answer(run, command)
     except KeyboardInterrupt as stop:
@@ -52,7 +69,7 @@ def robust(command: Command) -> int:
     return DONE
 
 
-def _answer(run: FinishedRun, command: Command) -> Robustness:
+def _answer(run: FinishedRun, command: Robust) -> Robustness:
     import joblib
 
     from phaze.studies.robust.robustness import robustness
@@ -66,3 +83,13 @@ def _answer(run: FinishedRun, command: Command) -> Robustness:
         workers=command.workers or int(joblib.cpu_count()),
         progress=progress_for(sys.stderr, quiet=command.quiet),
     )
+
+
+MODE = mode.Mode(
+    "robust",
+    mode.FINISHED_RUNS,
+    "tell whether the best design of a run survives what is not known exactly, and which constant "
+    "decides",
+    Robust,
+    run,
+)

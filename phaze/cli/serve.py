@@ -8,9 +8,10 @@ import logging
 import secrets
 import socket
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE, Ended
 from phaze.cli.report import need_libraries
 from phaze_common.echo import say
@@ -25,7 +26,21 @@ TOKEN_BYTES = 24
 MOST_PORT = 65_535
 
 
-def serve(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Serve(mode.Command):
+    """Finished runs or a sweep, and the address of their page."""
+
+    runs: tuple[str, ...] = mode.word(
+        mode.REQUIRED, f"{mode.RUN_HELP}, or the folder of a sweep; of several all points", "RUN"
+    )
+    host: str = mode.flag(
+        "127.0.0.1", "address to listen on (default 127.0.0.1, this machine)", "H"
+    )
+    port: int = mode.flag(0, "port to listen on (default: any that is free)")
+    run_code: tuple[str, ...] = mode.run_code_flag()
+
+
+def run(command: Serve) -> int:
     """Print the address and answer there until interrupted."""
     uvicorn = _libraries()
     answers = _answers(command)
@@ -62,7 +77,7 @@ def serve(command: Command) -> int:
     return DONE
 
 
-def _answers(command: Command) -> Answers:
+def _answers(command: Serve) -> Answers:
     from GraphExtractor.permission import files_to_run
     from phaze.report.serve.answers import Answers
     from phaze.studies.sweep.points_read import is_sweep, read_points
@@ -127,3 +142,14 @@ def _libraries() -> Any:
             "'phaze[serve]'"
         ) from error
     return uvicorn
+
+
+MODE = mode.Mode(
+    "serve",
+    mode.FINISHED_RUNS,
+    "the same page from a local server, where a click on a point shows its plan and asks what "
+    "another would cost",
+    Serve,
+    run,
+    tables=False,
+)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE, FAILED
 from phaze.cli.printing import print_answer, print_rows
 from phaze_common.errors import InputError
@@ -20,7 +23,33 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def sweep(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class SweepCommand(mode.Command):
+    """A study with lists of values, and how its points are run."""
+
+    settings: Mapping[str, object] = mode.setting_flags(mode.search_settings, only={})
+    study: Path = mode.word(
+        mode.REQUIRED,
+        "settings as for run_solver --config; each value of a list is a point of its own, a list "
+        "in a list one value",
+        "STUDY.yaml",
+    )
+    output: str | None = mode.flag(
+        None, "folder of the table and of every point (default: Solver/output/NAME)", "DIR"
+    )
+    executor: Literal["joblib", "ray"] = mode.flag(
+        "joblib", "what runs the points (default joblib)"
+    )
+    address: str | None = mode.flag(
+        None, "with --executor ray: the cluster's address (default: a local one)", "A"
+    )
+    workers: int | None = mode.flag(None, "points run at a time (default: one per core)")
+    csv: bool = mode.flag(False, "also write the table as CSV")
+    dry_run: bool = mode.flag(False, "list the points and stop")
+    run_code: tuple[str, ...] = mode.run_code_flag()
+
+
+def run(command: SweepCommand) -> int:
     """Run every point of the sweep that is not in its store yet, and print and write the table of
     all."""
     from GraphExtractor.permission import files_of_study
@@ -28,10 +57,9 @@ def sweep(command: Command) -> int:
     from phaze_common.files import user_path
     from phaze_common.progress import progress_for
 
-    assert command.study is not None  # the flags require it
-    study = user_path(command.study)
+    study = user_path(str(command.study))
     run_code = files_of_study(study, command.run_code)
-    asked = read_sweep(study, command.given, command.output, csv=command.csv, run_code=run_code)
+    asked = read_sweep(study, command.settings, command.output, csv=command.csv, run_code=run_code)
     if command.dry_run:
         return _print_points(asked, command)
     from phaze.report.tables.sweep_tables import point_line, sweep_tables
@@ -86,7 +114,7 @@ def _status(impossible: int, total: int) -> int:
     return InputError.exit_status if impossible else DONE
 
 
-def _print_points(asked: Sweep, command: Command) -> int:
+def _print_points(asked: Sweep, command: SweepCommand) -> int:
     from phaze.report.tables.sweep_tables import asked_rows
     from phaze.studies.sweep.run import resolved_points
     from phaze.studies.sweep.store import Store
@@ -100,3 +128,13 @@ def _print_points(asked: Sweep, command: Command) -> int:
         f"{asked.name}: {len(points)} points", asked_rows(asked, points, sizes, there), command
     )
     return _status(sum(point.point is None for point in points), len(points))
+
+
+MODE = mode.Mode(
+    "sweep",
+    mode.SEARCH_AND_PRICE,
+    "run a study for every combination of the values it lists, on all cores or a cluster, and "
+    "gather one table",
+    SweepCommand,
+    run,
+)

@@ -4,10 +4,11 @@ prediction."""
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE, FAILED, Stopped
 from phaze.cli.printing import print_answer
 from phaze.cli.report import need_libraries
@@ -23,21 +24,61 @@ logger = logging.getLogger(__name__)
 PAGE, TRACE = "report.html", "trace.json"
 
 
-def train(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Train(mode.Command):
+    """A plan to train, and how long, with which data and processes."""
+
+    plan: Path | None = mode.flag(
+        None, "the best.json of a search, or a file that holds one plan by value", "FILE"
+    )
+    model: str | None = mode.flag(
+        None, "of several models in the file (default: the first)", "NAME"
+    )
+    steps: int = mode.flag(20, "training steps in all (default 20)")
+    data: str = mode.flag(
+        "synthetic", "synthetic (default), or a text, whose bytes are the tokens", "FILE"
+    )
+    dtype: str = mode.flag(
+        "float32", "number format of weights and products (default float32)", "NAME"
+    )
+    seed: int = mode.flag(0, "of weights and data (default 0)")
+    most_processes: int = mode.flag(
+        16,
+        "most processes that may be started on this machine (default 16)",
+        names=("--processes",),
+    )
+    check: bool = mode.flag(
+        False, "also train 3 steps with one process and compare losses and parameters"
+    )
+    checkpoint_every: int = mode.flag(
+        0, "keep what is needed to go on every K steps (default: never)", "K"
+    )
+    resume: Path | None = mode.flag(
+        None, "go on from a checkpoint, or from the last one of a run's folder", "DIR"
+    )
+    output: str | None = mode.flag(
+        None,
+        "folder of train.json, trace.json and checkpoints (default: train beside the plan's file)",
+        "DIR",
+    )
+    force: bool = mode.force_flag()
+
+
+def run(command: Train) -> int:
     """Train the plan and print losses, times per stage and what the check found; fails where the
     check does."""
     from phaze.runtime.training.torchrun import is_first, said_once
 
-    if command.config is None:
+    if command.plan is None:
         raise InputError("no plan is named; give --plan best.json")
-    folder = _folder(command.config, command)
+    folder = _folder(command.plan, command)
     try:
         return said_once(lambda: _train(command, folder))
     except KeyboardInterrupt as stop:
         raise Stopped(_kept(folder) if is_first() else "") from stop
 
 
-def _folder(plan: Path, command: Command) -> Path:
+def _folder(plan: Path, command: Train) -> Path:
     from phaze.runtime.training.records import TRAIN_FOLDER
     from phaze_common.files import user_path
 
@@ -57,7 +98,7 @@ def _kept(folder: Path) -> str:
     return "no checkpoint was written; give --checkpoint-every to be able to go on"
 
 
-def _train(command: Command, folder: Path) -> int:
+def _train(command: Train, folder: Path) -> int:
     from phaze.runtime.training.checkpoints import find
     from phaze.runtime.training.comparison import check_training
     from phaze.runtime.training.job import check_job
@@ -78,8 +119,8 @@ def _train(command: Command, folder: Path) -> int:
     from phaze_common.written_files import check_replaceable
 
     need_libraries("train")
-    assert command.config is not None  # train has refused that
-    given = read_plan_to_train(command.config, command.names[0] if command.names else None)
+    assert command.plan is not None  # train has refused that
+    given = read_plan_to_train(command.plan, command.model)
     job = _job(given, folder, command)
     family = check_job(job, command.most_processes)
     if job.resume is not None:
@@ -108,7 +149,7 @@ def _train(command: Command, folder: Path) -> int:
     return _report(job, given, record, check, command)
 
 
-def _job(given: PlanToTrain, folder: Path, command: Command) -> Job:
+def _job(given: PlanToTrain, folder: Path, command: Train) -> Job:
     from phaze.runtime.training.job import SYNTHETIC, Job
     from phaze_common.files import user_path
 
@@ -117,7 +158,7 @@ def _job(given: PlanToTrain, folder: Path, command: Command) -> Job:
         steps=command.steps,
         folder=folder,
         data=SYNTHETIC if command.data == SYNTHETIC else str(user_path(command.data).absolute()),
-        dtype=command.dtype or "float32",
+        dtype=command.dtype,
         seed=command.seed,
         check=command.check,
         checkpoint_every=command.checkpoint_every,
@@ -126,7 +167,7 @@ def _job(given: PlanToTrain, folder: Path, command: Command) -> Job:
 
 
 def _report(
-    job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord | None, command: Command
+    job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord | None, command: Train
 ) -> int:
     """Write and print what was measured; fails where the check found another training."""
     from phaze.report.pages.page import page
@@ -149,3 +190,13 @@ def _report(
     write_outputs(job.folder, files, force=command.force)
     print_answer(content.decode(), lambda: training_tables(answer, job.folder), command)
     return DONE if check is None or check.equal else FAILED
+
+
+MODE = mode.Mode(
+    "train",
+    mode.RUN_FOR_REAL,
+    "train the plan of a file with local processes, and compare what it takes with what was "
+    "predicted",
+    Train,
+    run,
+)

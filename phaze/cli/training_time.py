@@ -6,21 +6,49 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE, FAILED, NOTHING_FEASIBLE
 from phaze.cli.printing import print_answer
+from phaze.settings.request import setting_groups
+from phaze.studies.training_time.settings import all_settings
 
 logger = logging.getLogger(__name__)
 
 
-def training_time(command: Command) -> int:
+TRAINING_GROUPS: Mapping[str, Sequence[str]] = {
+    "the whole training": ("tokens", "samples", "best", "batch_size_warmup"),
+    "energy and money": ("price_per_device_hour", "device_power", "pue", "grid_intensity"),
+    "failures and checkpoints": (
+        "device_mtbf_hours",
+        "checkpoint_bandwidth",
+        "checkpoint_interval",
+        "restart_time",
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingTime(mode.Command):
+    """A training: settings on the command line and in a file."""
+
+    settings: Mapping[str, object] = mode.setting_flags(
+        all_settings, groups=lambda: {**TRAINING_GROUPS, **setting_groups()}
+    )
+    plan: Path | None = mode.plan_flag("--config")
+    run_code: tuple[str, ...] = mode.run_code_flag()
+
+
+def run(command: TrainingTime) -> int:
     """Price the training with the plan that is given or with the best one, and print what it
     takes."""
     from GraphExtractor.permission import files_to_run
     from phaze.studies.training_time.request import training_request
 
-    asked = training_request(command.config, command.given, files_to_run(command.run_code))
+    asked = training_request(command.plan, command.settings, files_to_run(command.run_code))
     for note in asked.request.notes:
         logger.info("%s", note)
     from Estimator.plans.results import Status
@@ -47,3 +75,15 @@ def training_time(command: Command) -> int:
     if answer.folder is not None:
         logger.info("files are in %s", answer.folder)
     return NOTHING_FEASIBLE if answer.training.status is Status.INFEASIBLE else DONE
+
+
+MODE = mode.Mode(
+    "training-time",
+    mode.SEARCH_AND_PRICE,
+    "predict time, energy, money and carbon of a whole training, with a plan that is given or the "
+    "best one",
+    TrainingTime,
+    run,
+    ("--model NAME --device NAME --tokens N [FLAG ...]", "--plan FILE --tokens N [FLAG ...]"),
+    mode.OF_PLANS,
+)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
-from phaze.settings.request import settings_for
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.settings import COMMAND_LINE
 
 if TYPE_CHECKING:
     from phaze.validation.own_plan_runs import PricedFile
@@ -24,19 +25,66 @@ HARDWARE = ("device", "cluster", "software")
 PICTURES = (".png", ".svg", ".pdf")
 
 
-def validate(command: Command) -> int:
+TYPED_COLUMNS = (  # of ``phaze.validation.typed_run``, which help texts do not import
+    "source, model (listed, or any with dimensions), family, parameters, layers, hidden, heads, "
+    "kv_heads, ffn, sequence_length, vocabulary, device, devices, cluster, devices_per_node, "
+    "node_bytes_per_s (of a device, between nodes), software, year, attention (flash|eager), "
+    "attention_kernel (flash_1|flash_2|flash_3|triton|cudnn), precision (fp16|bf16|fp8|fp32), "
+    "gradient_bytes (2|4), overlap_gradients, overlap_tensor, blocking_launches, tp, pp, dp, cp, "
+    "ep, etp, interleave, micro_batch_size, global_batch_samples, recompute (none|selective|full), "
+    "sequence_parallel (true|false, as overlaps are), zero_stage (0 to 3), iteration_s, or "
+    "tflops_per_device or mfu (a fraction) with flops_convention "
+    "(hardware|model|model_causal|parameters), memory_bytes, memory_kind (allocated|reserved), "
+    "notes"
+)
+_DEFAULT = "of all runs, by name or YAML file (default: as each run says)"
+_SETTINGS = {
+    **{each: f"{each} {_DEFAULT}" for each in HARDWARE},
+    "output": "folder under which training graphs are kept (default: GraphExtractor/out)",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validate(mode.Command):
+    """Measured runs, the hardware that they ran on, and where the comparison goes."""
+
+    settings: Mapping[str, object] = mode.setting_flags(mode.plan_settings, only=_SETTINGS)
+    runs: str | None = mode.word(
+        None,
+        "measured runs: typed columns as --typed writes them, a published table, or, with "
+        "--device, a table of operators (default: the published runs that ship)",
+        "RUNS.csv",
+    )
+    plot: str | None = mode.flag(
+        None, "also draw predicted against measured times into this .png, .svg or .pdf", "FILE"
+    )
+    explain: bool = mode.flag(
+        False,
+        "also tell what errors have in common, which constant is their cause, and what fills "
+        "memory",
+    )
+    typed: str | None = mode.flag(
+        None,
+        "also write the runs as they were read, in typed columns, to be seen and corrected; null "
+        "is not known. The columns: " + TYPED_COLUMNS,
+        "OUT.csv",
+    )
+    force: bool = mode.force_flag()
+
+
+def run(command: Validate) -> int:
     """Predict every run of the table, print how far off that is, and draw it where a file was
     named."""
     from phaze.settings.folders import check_output, folders_of
     from phaze_common.files import named_file, user_path
     from phaze_common.progress import progress_for
 
-    named = settings_for(Mode.EVALUATE).read(command.given, "command line")
+    named = mode.plan_settings().read(command.settings, COMMAND_LINE)
     device, cluster, software = (
         named_file(key, named[key]) if key in named else None for key in HARDWARE
     )
     output = user_path(named["output"]) if "output" in named else None
-    runs_file = user_path(command.runs[0]) if command.runs else None
+    runs_file = None if command.runs is None else user_path(command.runs)
     if output is not None:
         check_output(output)
     picture = None if command.plot is None else _picture(command.plot, force=command.force)
@@ -73,7 +121,7 @@ def validate(command: Command) -> int:
 
 
 def _operators(
-    command: Command, table: Path, device: str | None, cluster: str | None, software: str | None
+    command: Validate, table: Path, device: str | None, cluster: str | None, software: str | None
 ) -> int:
     """Compare a table of measured operators with what a device is priced with."""
     from phaze.report.tables.operator_tables import operator_tables
@@ -133,3 +181,8 @@ def _replaceable(path: Path, flag: str, *, force: bool) -> Path:
 
     check_replaceable(path.parent, {path.name: None}, force=force, flag=flag)
     return path
+
+
+MODE = mode.Mode(
+    "validate", mode.CHECK_AND_FIT, "compare predictions with measured training runs", Validate, run
+)

@@ -152,7 +152,7 @@ def _hardware(kind: HardwareFile) -> str:
 
 
 def _settings() -> Iterator[str]:
-    from phaze.cli.help_text import TRAINING_GROUPS
+    from phaze.cli.training_time import TRAINING_GROUPS
     from phaze.settings.request import setting_groups, settings_for
     from phaze.studies.training_time.settings import all_settings
     from phaze_common.stated_fields import Mode

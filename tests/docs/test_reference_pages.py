@@ -29,7 +29,7 @@ from Estimator.hardware_files import (
 from GraphExtractor.models.registry import listed_models
 from phaze import library
 from phaze.cli.arguments import mode_parsers
-from phaze.cli.names import MODES
+from phaze.cli.modes import MODES
 from phaze.runs import column_meanings
 from phaze.runs.design_tables import BOUGHT, TOTAL_ENERGY
 from phaze.runs.plan_files import evaluate_request
