@@ -96,9 +96,8 @@ class GroupOrder(StrEnum):
 
     DATA_INNER = "tensor-data-pipeline"
     PIPELINE_INNER = "tensor-pipeline-data"
-    TIERS = (
-        "tiers"  # of a search: every way in which the axes can share out the tiers of the network
-    )
+    # of a search: every way in which the axes can share out the tiers of the network
+    TIERS = "tiers"
 
 
 class PipelineSchedule(StrEnum):
@@ -151,13 +150,11 @@ class Objective(StrEnum):
     THROUGHPUT = "throughput"  # samples per second of the cluster
     THROUGHPUT_PER_AREA = "throughput_per_area"  # samples per second per mm2 of one chip
     THROUGHPUT_PER_JOULE = "throughput_per_joule"  # samples per joule
-    THROUGHPUT_PER_DOLLAR = (
-        "throughput_per_dollar"  # samples per dollar of what a cluster costs to own and to run
-    )
+    # samples per dollar of what a cluster costs to own and to run
+    THROUGHPUT_PER_DOLLAR = "throughput_per_dollar"
     COST_PER_TOKEN = "cost_per_token"  # the least; told as tokens per dollar
-    CARBON_PER_TOKEN = (
-        "carbon_per_token"  # the least of what is embodied and emitted; told as tokens per kilogram
-    )
+    # the least of what is embodied and emitted; told as tokens per kilogram
+    CARBON_PER_TOKEN = "carbon_per_token"
 
 
 class FrontAxis(StrEnum):
@@ -181,9 +178,8 @@ class Combine(StrEnum):
     WORST = "worst"  # the least share
     # the mean of the shares: what a fleet gets done whose devices spend parts of their time on each
     TIME_SHARED = "time-shared"
-    MEAN = (
-        "mean"  # the weighted mean of the objectives themselves, however different their sizes are
-    )
+    # the weighted mean of the objectives themselves, however different their sizes are
+    MEAN = "mean"
 
 
 class SolverName(StrEnum):

@@ -26,9 +26,8 @@ SETTING = "NUMBA_CACHE_DIR"
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("Estimator", "Solver", "third_party")  # that have compiled code
 PREFIX = "compiled-"
-IN_USE_S = (
-    24 * 3600.0
-)  # a run that lasts longer than this compiles nothing new of what it began with
+# a run that lasts longer than this compiles nothing new of what it began with
+IN_USE_S = 24 * 3600.0
 
 
 def find_place(root: Path = ROOT) -> None:

@@ -27,9 +27,8 @@ from phaze_common.json_text import parse_json as parse_json
 logger = logging.getLogger(__name__)
 Loaded = TypeVar("Loaded")
 
-ARTEFACT_FOLDERS = frozenset(
-    {"out", "estimates", "arch_configs", "output"}
-)  # inside packages, where the original puts them
+# inside packages, where the original puts them
+ARTEFACT_FOLDERS = frozenset({"out", "estimates", "arch_configs", "output"})
 MAX_TEXT_BYTES = 64 * 2**20  # of a text file; parsed, the worst JSON of that size takes some 2 GiB
 PIPED_IN = ("/dev/fd", "/proc/self/fd")  # where a shell puts <(what a command prints)
 NAMED_PIPE = "it is a named pipe, which may never end"
@@ -119,9 +118,8 @@ def at_once(path: str, flags: int) -> int:
     Raises:
         OSError: it is such a pipe, or cannot be opened.
     """
-    descriptor = os.open(
-        path, flags | os.O_NONBLOCK
-    )  # of a named pipe, without waiting for a writer
+    # of a named pipe, without waiting for a writer
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
     piped_in = path == "/dev/stdin" or os.path.dirname(path) in PIPED_IN  # noqa: PTH120 - of text
     if stat.S_ISFIFO(os.fstat(descriptor).st_mode) and not piped_in:
         os.close(descriptor)
@@ -380,9 +378,8 @@ def load_or_set_aside(path: Path, load: Callable[[Path], Loaded]) -> Loaded | No
         return None
     except (PhazeError, OSError) as error:
         aside = path.with_name(path.name + ".damaged")
-        with contextlib.suppress(
-            OSError
-        ):  # another run was quicker; else writing it anew says what is wrong
+        # another run was quicker; else writing it anew says what is wrong
+        with contextlib.suppress(OSError):
             path.replace(aside)
         logger.warning("%s; set aside as %s and built again", error, aside.name)
         return None

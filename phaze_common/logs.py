@@ -15,9 +15,8 @@ class _StderrHandler(logging.Handler):
     bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # a log that nobody can keep or read any more must not end the run
+        # a log that nobody can keep or read any more must not end the run
+        with contextlib.suppress(OSError):
             say(sys.stderr, self.format(record).split("\n"))
             sys.stderr.flush()
 

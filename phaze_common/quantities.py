@@ -18,9 +18,8 @@ _TEXT = re.compile(
     r"\s*(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)\s*(?P<unit>\S.*?)\s*"
 )
 _LONGEST = 80  # characters of a text that is looked at
-_SQUARES = str.maketrans(
-    {"²": "2", "^": "", "µ": "u", "μ": "u"}
-)  # both Greek letters that people type for micro
+# both Greek letters that people type for micro
+_SQUARES = str.maketrans({"²": "2", "^": "", "µ": "u", "μ": "u"})
 _DECIMAL = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SMALL = {"m": -3, "u": -6, "n": -9, "p": -12}

@@ -22,11 +22,12 @@ from phaze_common.quantities import (
 )
 from phaze_common.refusals import Refusals
 
+# fields of a constant with its unit, for which its value alone may stand
 STATED_ALONE = {
     "value",
     "unit",
     "source",
-}  # fields of a constant with its unit, for which its value alone may stand
+}
 NO_SOURCE = "not stated"
 
 

@@ -106,9 +106,8 @@ def _type_at(cls: Any, place: tuple[int | str, ...]) -> Any:
     for part in place:
         options = [_inner(each, part) for each in _alternatives(wanted)]
         named = next((option for option in options if option is not None), None)
-        wanted = (
-            named if named is not None or len(options) < 2 else wanted
-        )  # the name of an alternative
+        # the name of an alternative
+        wanted = named if named is not None or len(options) < 2 else wanted
     return wanted
 
 

@@ -83,9 +83,8 @@ def _lines() -> list[str]:
     project_file = Path(__file__).resolve().parent.parent / "pyproject.toml"
     if project_file.exists():
         project = tomllib.loads(project_file.read_text(encoding="utf-8")).get("project", {})
-        if (
-            project.get("name") == "phaze"
-        ):  # the source tree, whose file is newer than what pip took from it
+        # the source tree, whose file is newer than what pip took from it
+        if project.get("name") == "phaze":
             extras = project["optional-dependencies"].items()
             return [
                 *project["dependencies"],

@@ -15,18 +15,16 @@ from phaze_common.errors import InputError
 from phaze_common.quantities import QuantityError, in_unit
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-_NUMBER = re.compile(
-    r"\s*[+-]?([0-9.]+(e[+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE
-)  # without a unit
+# without a unit
+_NUMBER = re.compile(r"\s*[+-]?([0-9.]+(e[+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[\s,]+")
 _BETWEEN_QUANTITIES = re.compile(r"[\s,]+(?![^\W\d]|%)")  # a unit belongs to the number before it
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 COMMAND_LINE = "command line"  # as a source of settings
 _LONGEST_NUMBER = 10**40  # that is a word
-_PLACES = frozenset(
-    {"output"}
-)  # which are shown to nobody but the user, who is told more of them by ``phaze.settings.folders``
+# which are shown to nobody but the user, who is told more of them by ``phaze.settings.folders``
+_PLACES = frozenset({"output"})
 LONGEST_ECHO = 80  # characters of a value in a refusal
 ALL = "all"  # in place of a list: every value that is possible
 
@@ -175,9 +173,8 @@ def _listed(value: object, setting: Setting) -> list[object]:
             return [value]
         if setting.unit:
             return [item for item in _BETWEEN_QUANTITIES.split(value.strip()) if item]
-        words = (
-            word if ":" in word else _SEPARATORS.sub(" ", word) for word in value.split()
-        )  # dimensions have commas
+        # dimensions have commas
+        words = (word if ":" in word else _SEPARATORS.sub(" ", word) for word in value.split())
         return [item for word in words for item in word.split()]
     if isinstance(value, Mapping) and setting.kind is Kind.TEXT:  # models and their weights
         return [f"{name}={weight}" for name, weight in value.items()]

@@ -20,9 +20,8 @@ from phaze_common.settings import Form, Kind, Setting, SettingTable
 class Mode(Enum):
     """What is done with a request."""
 
-    SEARCH = (
-        auto()
-    )  # the best of a space; also its graphs and estimates alone, and every point of a sweep
+    # the best of a space; also its graphs and estimates alone, and every point of a sweep
+    SEARCH = auto()
     EVALUATE = auto()  # one plan is priced
 
 

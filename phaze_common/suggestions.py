@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 
 MOST = 4  # names in a refusal; beyond that a list says more
-SHORTEST_TYPO = (
-    4  # letters and digits: between shorter names every slip is another name (--pp, --tp)
-)
+# letters and digits: between shorter names every slip is another name (--pp, --tp)
+SHORTEST_TYPO = 4
 SHORTEST_TWO_TYPOS = 8
 SHORTEST_BEGINNING = 3
 _COMPARED = re.compile(r"[a-z0-9.]")  # opt-1.3b is not opt-13b

@@ -20,10 +20,11 @@ from phaze_common.files import GZIP, artefact_bytes, at_once, parse_json, write_
 from phaze_common.sealed import digest_of
 
 RECORD = ".phaze-written"
+# of pages, and of timelines
 MARKS = (
     b'<meta name="generator" content="phaze">',
     b'{"generator":"phaze"',
-)  # of pages, and of timelines
+)
 _HEAD_BYTES = 4096  # in which a mark stands
 _LARGEST = 2**30  # of what could be ours
 

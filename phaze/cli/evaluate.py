@@ -101,9 +101,8 @@ def _launched(command: Evaluate) -> LaunchReading:
         raise InputError(f"--from {path} and --plan {command.plan} are two plans; give one of them")
     table = settings_for(Mode.EVALUATE)
     given = table.canonical(dotted(command.settings), COMMAND_LINE)
-    values = table.read(
-        given, COMMAND_LINE
-    )  # what is wrong on the command line is not said of the file
+    # what is wrong on the command line is not said of the file
+    values = table.read(given, COMMAND_LINE)
     if "model" in values:
         find_model(canonical_name(values["model"]))
     found = read_launch(path, {key: _plain(value) for key, value in given.items()})

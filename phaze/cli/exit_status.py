@@ -68,14 +68,12 @@ class _Signals:
 
     def __enter__(self) -> _Signals:
         if self._whole_process:
-            atexit.register(
-                self._end
-            )  # before the command loads what ends with a function of its own: the last to run
+            # before the command loads what ends with a function of its own: the last to run
+            atexit.register(self._end)
         if current_thread() is main_thread():  # no other can
             for number in (signal.SIGTERM, signal.SIGINT):
-                if (
-                    number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN
-                ):  # of a shell's background
+                # of a shell's background
+                if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._tell)
         return self
 
@@ -230,9 +228,8 @@ def _say(message: str, listed: Sequence[str] = ()) -> None:
         f"phaze: {' '.join(message.split())}",
         *(f"  - {' '.join(each.split())}" for each in listed),
     ]
-    with contextlib.suppress(
-        OSError
-    ):  # nobody can be told on a full disk or a closed pipe; the status still tells
+    # nobody can be told on a full disk or a closed pipe; the status still tells
+    with contextlib.suppress(OSError):
         say(sys.stderr, map(tidy, lines))
 
 

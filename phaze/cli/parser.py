@@ -69,9 +69,8 @@ class Parser(argparse.ArgumentParser):
         return [flag for flag in self._option_string_actions if flag.startswith("--")]
 
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
-        if (
-            words == ["--"] and action.option_strings
-        ):  # of --flag=--, which argparse takes for no value at all
+        # of --flag=--, which argparse takes for no value at all
+        if words == ["--"] and action.option_strings:
             raise InputError(
                 f"{action.option_strings[0]} is '--', which is no value; '{self.prog} --help' "
                 "lists what is allowed"

@@ -197,9 +197,8 @@ def _check_models(request: Request, families: Mapping[str, ModelFamily]) -> None
         )
     for model in request.workload.models:
         family = families[model.name]
-        degrees = (
-            (1,) if any(each.experts for each in families.values()) else request.plan.ep
-        )  # see _check_experts
+        # see _check_experts
+        degrees = (1,) if any(each.experts for each in families.values()) else request.plan.ep
         for key in _graph_keys(request, model.name, degrees):
             check_key(key, family)
 
@@ -479,11 +478,12 @@ def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
         check_cluster(single_plan(request), cluster)
     check_formats(plan_space(request, request.workload.models[0].name).base)
     for model, family in families.items():
+        # parts show in the graph
         if (
             not family.layers
             or len(family.blocks) != 1
             or request.plan.stage_cuts is StageCuts.INSIDE
-        ):  # parts show in the graph
+        ):
             continue
         layers = family.layers + 2
         why = why_empty(plan_space(request, model), layers, cluster) if searched else ""

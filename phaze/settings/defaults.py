@@ -26,12 +26,10 @@ from phaze_common.settings import ALL
 MICRO_BATCH_SIZES = (1, 2, 4, 8, 16)  # on devices that exist
 ZERO_STAGES = (0, 1, 2, 3)
 PANELS = (1, 2, 4, 8, 16, 32)  # of products of a 2D layout
-USUAL_PANELS = (
-    4  # where they divide the model: ``summa_nb`` of the systems of transformer-perf-estimates
-)
-MOST_SHARING = (
-    64  # devices that a search lets share a sequence, or the rows of a layout, unless told
-)
+# where they divide the model: ``summa_nb`` of the systems of transformer-perf-estimates
+USUAL_PANELS = 4
+# devices that a search lets share a sequence, or the rows of a layout, unless told
+MOST_SHARING = 64
 MOST_SHARING_CHIPS = 8  # of chips to design: every layout is scheduled on all of them
 EITHER = (False, True)
 

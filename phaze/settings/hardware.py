@@ -28,12 +28,10 @@ from phaze_common.records import to_json
 from phaze_common.suggestions import nearest
 
 logger = logging.getLogger(__name__)
-CHIP_SOFTWARE = (
-    "designed_chip"  # what runs accelerators that are designed, as no framework is named for them
-)
-PROFILED = frozenset(
-    {"device", "cluster"}
-)  # settings that may name a database of measured operators
+# what runs accelerators that are designed, as no framework is named for them
+CHIP_SOFTWARE = "designed_chip"
+# settings that may name a database of measured operators
+PROFILED = frozenset({"device", "cluster"})
 Record = TypeVar("Record")
 
 

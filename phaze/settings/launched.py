@@ -17,12 +17,10 @@ class KeyKind(StrEnum):
     """What a reader makes of a key."""
 
     READ = "read"
-    NO_EFFECT = (
-        "no effect"  # known, and no price depends on it: logging, paths of data, checkpoints
-    )
-    NOT_EXPRESSIBLE = (
-        "not expressible"  # known to change time or memory, in a way that no plan says
-    )
+    # known, and no price depends on it: logging, paths of data, checkpoints
+    NO_EFFECT = "no effect"
+    # known to change time or memory, in a way that no plan says
+    NOT_EXPRESSIBLE = "not expressible"
     # known to change a price by what the software does inside, of which a plan says nothing
     USUAL = "priced as usual"
     UNKNOWN = "unknown"

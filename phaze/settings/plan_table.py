@@ -28,9 +28,8 @@ SHAPE_COLUMNS = tuple(
 PLAN_COLUMNS = ("global_batch_size", *(each.key for each in OF_PLANS))
 COLUMNS = (*SHAPE_COLUMNS, *PLAN_COLUMNS)
 GIVE = "give a DataFrame, or a mapping of lists of one length"
-LEFT_OPEN = frozenset(
-    {"overlap_gradients", "overlap_tensor"}
-)  # where no value is the framework's own way
+# where no value is the framework's own way
+LEFT_OPEN = frozenset({"overlap_gradients", "overlap_tensor"})
 
 
 def plan_table(plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
@@ -65,9 +64,8 @@ def plan_table(plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
 def _column(column: pd.Series[Any], field: StatedField, setting: Setting) -> NDArray[Any]:
     cells = column.to_numpy()
     if setting.kind is Kind.INTEGER and cells.dtype.kind in "iuf":
-        possible = (
-            (cells >= setting.least) & (cells <= setting.most) & (cells == np.floor(cells))
-        )  # not of NaN
+        # not of NaN
+        possible = (cells >= setting.least) & (cells <= setting.most) & (cells == np.floor(cells))
         for row in np.flatnonzero(~possible)[:1].tolist():
             _cell(cells[row].item(), row, field, setting)  # which refuses it
         return cells.astype(np.int64)
@@ -106,9 +104,8 @@ def _cell(cell: object, row: int, field: StatedField, setting: Setting) -> Any:
         and not isinstance(cell, bool)
         and setting.kind is Kind.INTEGER
     ):
-        if (
-            cell == cell and abs(cell) < 2**63 and cell == int(cell)
-        ):  # pandas makes floats of numbers beside a missing one
+        # pandas makes floats of numbers beside a missing one
+        if cell == cell and abs(cell) < 2**63 and cell == int(cell):
             cell = int(cell)
             if cell < setting.least == 1:
                 raise InputError(f"{where}: {setting.key} is {cell}; it must be at least 1")

@@ -35,9 +35,8 @@ DESIGNED = "designed accelerators"  # what plans run on where no chip or device 
 MADE_OF_SETTINGS = frozenset(
     {"layout", "offload", "schedule", "optimizer", "stage_layers", *FORMAT_KEYS}
 )
-MOST_WITH_FRONT = (
-    20_000  # whole chips, of more of which a front is certified only where it is asked for
-)
+# whole chips, of more of which a front is certified only where it is asked for
+MOST_WITH_FRONT = 20_000
 OF_WHOLE_CHIPS = (FrontAxis.THROUGHPUT, FrontAxis.COST)
 
 
@@ -270,9 +269,8 @@ def space_size(request: Request) -> SpaceSize:
             for shape in mine
         )
     count = sum(map(len, shapes))
-    sizes = (
-        len(problem.memory_bytes) if hardware.figures.memory_bytes is None else 1
-    )  # chips that bring theirs have one each
+    # chips that bring theirs have one each
+    sizes = len(problem.memory_bytes) if hardware.figures.memory_bytes is None else 1
     return SpaceSize(
         configurations=hardware.configurations,
         memory_sizes=sizes,

@@ -147,9 +147,8 @@ def _stated(
         each[JOINED] for each in (defaults, below, above) if isinstance(each.get(JOINED), tuple)
     ]
     if len(joined) > 1:
-        both[JOINED] = tuple(
-            change for changes in joined for change in changes
-        )  # the last one of a constant counts
+        # the last one of a constant counts
+        both[JOINED] = tuple(change for changes in joined for change in changes)
     stated = {
         key: value for key, value in table.override(defaults, both).items() if value is not None
     }
@@ -160,9 +159,8 @@ def _stated(
         *inapplicable(stated, origins),
         *(unasked(stated, mode, source if config else None) if complete else ()),
     ):
-        refusals.add(
-            refusal
-        )  # with an unknown key, what seems not to be given may be what is misspelt
+        # with an unknown key, what seems not to be given may be what is misspelt
+        refusals.add(refusal)
     refusals.raise_any()
     return stated
 
@@ -259,9 +257,8 @@ def _hbm_sizes(
         return ()
     if stated is None:
         whole = hardware.space is not None and hardware.space.axes.memory is not None
-        return (
-            () if whole else HardwareSettings.hbm_size
-        )  # memory as it is sold says how much there is
+        # memory as it is sold says how much there is
+        return () if whole else HardwareSettings.hbm_size
     return (stated,) if isinstance(stated, int | float) else stated
 
 
@@ -349,9 +346,8 @@ def _hardware(
     }
     if space is not None and (_is_file(names["design_space"]) or _is_file(names["technology"])):
         contents["design_space"] = content_of(space)
-    used = (
-        None if device is None else changed(with_sizes(device, sizes), Kind.DEVICE, constants)
-    )  # a factor is of what is stated
+    # a factor is of what is stated
+    used = None if device is None else changed(with_sizes(device, sizes), Kind.DEVICE, constants)
     if used is not None and used.profile is None and constants:
         check_device(used, asked_of(constants, Kind.DEVICE))
     return names, ResolvedHardware(cluster, software, used, space, chip, contents)
