@@ -17,7 +17,7 @@ from phaze_common.settings import COMMAND_LINE
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerators(mode.Command):
-    """A design space, and where its accelerators go."""
+    """Write the accelerators of a design space with their areas (the original's cores.json)."""
 
     settings: Mapping[str, object] = mode.setting_flags(
         mode.search_settings, only={"design_space": None}
@@ -65,10 +65,4 @@ def run(command: Accelerators) -> int:
     return DONE
 
 
-MODE = mode.Mode(
-    "accelerators",
-    mode.CHECK_AND_FIT,
-    "write the accelerators of a design space with their areas (the original's cores.json)",
-    Accelerators,
-    run,
-)
+MODE = mode.Mode("accelerators", mode.CHECK_AND_FIT, Accelerators, run)

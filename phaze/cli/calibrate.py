@@ -45,7 +45,8 @@ _SETTINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrate(mode.Command):
-    """What is fitted, to which measurements, and where it goes."""
+    """Fit a device, a cluster or a framework to measured operators, collectives or both at once and
+    write its YAML."""
 
     settings: Mapping[str, object] = mode.setting_flags(mode.plan_settings, only=_SETTINGS)
     tables: tuple[str, ...] = mode.flag(
@@ -311,11 +312,4 @@ def _error_table(errors: Sequence[Calibration]) -> Table:
     return plain_table("errors of the fit", rows)
 
 
-MODE = mode.Mode(
-    "calibrate",
-    mode.CHECK_AND_FIT,
-    "fit a device, a cluster or a framework to measured operators, collectives or both at once and "
-    "write its YAML",
-    Calibrate,
-    run,
-)
+MODE = mode.Mode("calibrate", mode.CHECK_AND_FIT, Calibrate, run)

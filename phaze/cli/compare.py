@@ -13,7 +13,7 @@ from phaze.cli.printing import print_answer
 
 @dataclass(frozen=True, kw_only=True)
 class Compare(mode.Command):
-    """Traces of a run, and the plan that it ran."""
+    """Tell where traces of a run and the prediction of its plan part, and what to calibrate."""
 
     settings: Mapping[str, object] = mode.setting_flags(mode.plan_settings)
     plan: Path | None = mode.plan_flag()
@@ -53,8 +53,10 @@ def run(command: Compare) -> int:
 MODE = mode.Mode(
     "compare",
     mode.CHECK_AND_FIT,
-    "tell where traces of a run and the prediction of its plan part, and what to calibrate",
     Compare,
     run,
-    ("TRACE ... --plan FILE [FLAG ...]", "TRACE ... --model NAME --device NAME [FLAG ...]"),
+    (
+        "TRACE ... --plan FILE [FLAG ...]",
+        "TRACE ... --model NAME --device NAME [FLAG ...]",
+    ),
 )

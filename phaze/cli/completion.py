@@ -33,7 +33,7 @@ class ModeWords:
 
 @dataclass(frozen=True, kw_only=True)
 class Completion(mode.Command):
-    """The shell that a script is for."""
+    """Print a script that completes modes, flags and names in bash, zsh or fish."""
 
     shell: str = mode.word("bash", "bash, zsh or fish (default bash)", "SHELL")
 
@@ -164,10 +164,4 @@ SCRIPTS: Mapping[str, Callable[[tuple[ModeWords, ...]], Iterator[str]]] = {
 }
 
 
-MODE = mode.Mode(
-    "completion",
-    mode.FIND_YOUR_WAY,
-    "print a script that completes modes, flags and names in bash, zsh or fish",
-    Completion,
-    run,
-)
+MODE = mode.Mode("completion", mode.FIND_YOUR_WAY, Completion, run)

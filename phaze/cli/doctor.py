@@ -27,7 +27,7 @@ ROOMS = ("phaze", "phaze_common", "GraphExtractor", "Estimator", "Solver")
 
 @dataclass(frozen=True, kw_only=True)
 class Doctor(mode.Command):
-    """Where a run would go."""
+    """Check that everything needed is installed and working."""
 
     output: str | None = mode.flag(None, "folder a run would write to", "DIR")
 
@@ -142,10 +142,4 @@ def _shared_data() -> Iterator[Finding]:
         )
 
 
-MODE = mode.Mode(
-    "doctor",
-    mode.FIND_YOUR_WAY,
-    "check that everything needed is installed and working",
-    Doctor,
-    run,
-)
+MODE = mode.Mode("doctor", mode.FIND_YOUR_WAY, Doctor, run)

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(mode.Command):
-    """A plan: settings on the command line, in a file or in the launch file of another program."""
+    """Predict time and memory of a training plan on devices that exist, or on a designed chip."""
 
     settings: Mapping[str, object] = mode.setting_flags(mode.plan_settings)
     plan: Path | None = mode.plan_flag()
@@ -201,9 +201,12 @@ def _check_batch(request: Request, path: Path) -> None:
 MODE = mode.Mode(
     "evaluate",
     mode.SEARCH_AND_PRICE,
-    "predict time and memory of a training plan on devices that exist, or on a designed chip",
     Evaluate,
     run,
-    ("--model NAME --device NAME [FLAG ...]", "--plan FILE [FLAG ...]", "--from FILE [FLAG ...]"),
+    (
+        "--model NAME --device NAME [FLAG ...]",
+        "--plan FILE [FLAG ...]",
+        "--from FILE [FLAG ...]",
+    ),
     mode.OF_PLANS,
 )

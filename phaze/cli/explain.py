@@ -13,7 +13,8 @@ from phaze_common.echo import say
 
 @dataclass(frozen=True, kw_only=True)
 class Explain(mode.Command):
-    """A finished run, and alternatives to its answer."""
+    """Tell why the best design of a run is the best: what limits it, and what an alternative would
+    cost."""
 
     run_folder: str = mode.run_word()
     instead: tuple[str, ...] = mode.flag(
@@ -59,11 +60,4 @@ def run(command: Explain) -> int:
     return NOTHING_FEASIBLE if impossible else DONE
 
 
-MODE = mode.Mode(
-    "explain",
-    mode.FINISHED_RUNS,
-    "tell why the best design of a run is the best: what limits it, and what an alternative would "
-    "cost",
-    Explain,
-    run,
-)
+MODE = mode.Mode("explain", mode.FINISHED_RUNS, Explain, run)

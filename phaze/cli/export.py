@@ -31,7 +31,8 @@ EXPORTED = (
 
 @dataclass(frozen=True, kw_only=True)
 class Export(mode.Command):
-    """A plan, and the program that it is written out for."""
+    """Write the plan of a run or a file out for the program that launches it, such as Megatron-LM
+    or torchtitan."""
 
     settings: Mapping[str, object] = mode.setting_flags(mode.plan_settings, without="output")
     output: str | None = mode.flag(None, "folder of the files (default: NAME_export)", "FOLDER")
@@ -114,8 +115,6 @@ def _write(folder: Path, files: Sequence[ExportedFile], *, force: bool) -> None:
 MODE = mode.Mode(
     "export",
     mode.RUN_FOR_REAL,
-    "write the plan of a run or a file out for the program that launches it, such as Megatron-LM "
-    "or torchtitan",
     Export,
     run,
     ("RUN|PLAN --to NAME [--output FOLDER] [FLAG ...]",),

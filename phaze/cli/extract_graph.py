@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from phaze.cli import mode, study
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def run(command: study.StudyCommand) -> int:
+@dataclass(frozen=True, kw_only=True)
+class ExtractGraph(study.StudyCommand):
+    """Extract the training graphs of the models and stop."""
+
+
+def run(command: ExtractGraph) -> int:
     """Extract the graphs of the study, or find them on disk, and print what is in them."""
     request = study.request_of(command)
     if command.dry_run:
@@ -81,11 +86,5 @@ def _by_bytes(graph: ModelGraph, request: Request) -> dict[str, object]:
 
 
 MODE = mode.Mode(
-    "extract_graph",
-    mode.SEARCH_AND_PRICE,
-    "extract the training graphs of the models and stop",
-    study.StudyCommand,
-    run,
-    study.STUDY_USAGES,
-    mode.OF_STUDIES,
+    "extract_graph", mode.SEARCH_AND_PRICE, ExtractGraph, run, study.STUDY_USAGES, mode.OF_STUDIES
 )

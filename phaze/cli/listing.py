@@ -43,7 +43,8 @@ class Listed:
 
 @dataclass(frozen=True, kw_only=True)
 class ListCommand(mode.Command):
-    """The kind of names to list."""
+    """List what can be named: models, devices, clusters, software, design spaces, technologies,
+    memories, prices, chips."""
 
     kind: str | None = mode.word(None, f"one of {', '.join(LISTED)} (default: the kinds)", "KIND")
 
@@ -322,11 +323,4 @@ _FILES: Mapping[str, Listed] = {
 }
 
 
-MODE = mode.Mode(
-    "list",
-    mode.FIND_YOUR_WAY,
-    "list what can be named: models, devices, clusters, software, design spaces, technologies, "
-    "memories, prices, chips",
-    ListCommand,
-    run,
-)
+MODE = mode.Mode("list", mode.FIND_YOUR_WAY, ListCommand, run)

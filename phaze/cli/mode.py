@@ -136,15 +136,22 @@ class Command:
 
 @dataclass(frozen=True)
 class Mode:
-    """A mode by ``name``: its ``purpose`` in the ``group`` of the list of modes, the record of what
-    it is given, and what runs it and returns the exit status. Some print no ``tables``, but where
-    the files are that they wrote."""
+    """A mode by ``name`` in a ``group`` of the list of modes: the record of what it is given, whose
+    docstring says what it is for, and what runs it and returns the exit status.
+
+    Some print no ``tables``, but where the files are that they wrote.
+    """
 
     name: str
     group: str
-    purpose: str
     command: type[Command]
     run: Callable[[Any], int]
     usages: tuple[str, ...] = ()
     epilog: str = ""
     tables: bool = True
+
+    @property
+    def purpose(self) -> str:
+        """What it is for, as a clause of a list."""
+        text = " ".join((self.command.__doc__ or "").split()).removesuffix(".")
+        return text[:1].lower() + text[1:]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Models(mode.Command):
-    """The models to show."""
+    """Tell the sizes and tensor parallel widths of models, of listed ones or of your own."""
 
     names: tuple[str, ...] = mode.word(
         (), "models to show, by name, dimensions or path (default: all that are listed)", "NAME"
@@ -112,10 +112,4 @@ def _count(parameters: object) -> str:
     return f"{number(parameters / 1e9)}B" if parameters >= 1e9 else f"{number(parameters / 1e6)}M"
 
 
-MODE = mode.Mode(
-    "models",
-    mode.FIND_YOUR_WAY,
-    "tell the sizes and tensor parallel widths of models, of listed ones or of your own",
-    Models,
-    run,
-)
+MODE = mode.Mode("models", mode.FIND_YOUR_WAY, Models, run)

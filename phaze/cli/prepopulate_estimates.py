@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 
 from phaze.cli import mode, study
 from phaze.cli.exit_status import DONE
@@ -12,7 +13,12 @@ from phaze_common.errors import InputError
 logger = logging.getLogger(__name__)
 
 
-def run(command: study.StudyCommand) -> int:
+@dataclass(frozen=True, kw_only=True)
+class PrepopulateEstimates(study.StudyCommand):
+    """Price all operators on all core configurations and stop."""
+
+
+def run(command: PrepopulateEstimates) -> int:
     """Price the operators of the study's graphs on all core configurations and print how many there
     are."""
     request = study.request_of(command)
@@ -47,8 +53,7 @@ def run(command: study.StudyCommand) -> int:
 MODE = mode.Mode(
     "prepopulate_estimates",
     mode.SEARCH_AND_PRICE,
-    "price all operators on all core configurations and stop",
-    study.StudyCommand,
+    PrepopulateEstimates,
     run,
     study.STUDY_USAGES,
     mode.OF_STUDIES,

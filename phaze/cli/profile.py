@@ -41,7 +41,8 @@ _SETTINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Profile(mode.Command):
-    """What is measured, how, and into which database."""
+    """Measure the operators of a model and exchanges between processes on this machine, as a device
+    to search on."""
 
     settings: Mapping[str, object] = mode.setting_flags(mode.search_settings, only=_SETTINGS)
     output: str | None = mode.flag(None, "database to write, or to go on with", "DIR")
@@ -192,11 +193,4 @@ def _table(report: dict[str, object]) -> Table:
     return plain_table("profile", [{"what": key, "value": value} for key, value in shown.items()])
 
 
-MODE = mode.Mode(
-    "profile",
-    mode.CHECK_AND_FIT,
-    "measure the operators of a model and exchanges between processes on this machine, as a device "
-    "to search on",
-    Profile,
-    run,
-)
+MODE = mode.Mode("profile", mode.CHECK_AND_FIT, Profile, run)

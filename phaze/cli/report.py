@@ -38,7 +38,8 @@ class _Drawn:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnReport(mode.Command):
-    """Finished runs or a sweep, and where their page and figures go."""
+    """Draw a run, the difference of two, or the points of a sweep, as one self-contained HTML
+    page."""
 
     runs: tuple[str, ...] = mode.word(
         mode.REQUIRED,
@@ -230,11 +231,4 @@ def need_libraries(mode: str) -> None:
         ) from error
 
 
-MODE = mode.Mode(
-    "report",
-    mode.FINISHED_RUNS,
-    "draw a run, the difference of two, or the points of a sweep, as one self-contained HTML page",
-    DrawnReport,
-    run,
-    tables=False,
-)
+MODE = mode.Mode("report", mode.FINISHED_RUNS, DrawnReport, run, tables=False)

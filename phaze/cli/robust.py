@@ -21,7 +21,8 @@ MOST_SAMPLES, MOST_CONTENDERS = 100_000, 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Robust(mode.Command):
-    """A finished run, and how it is sampled."""
+    """Tell whether the best design of a run survives what is not known exactly, and which constant
+    decides."""
 
     run_folder: str = mode.run_word()
     samples: int = mode.flag(500, "samples of the constants (default 500)")
@@ -85,11 +86,4 @@ def _answer(run: FinishedRun, command: Robust) -> Robustness:
     )
 
 
-MODE = mode.Mode(
-    "robust",
-    mode.FINISHED_RUNS,
-    "tell whether the best design of a run survives what is not known exactly, and which constant "
-    "decides",
-    Robust,
-    run,
-)
+MODE = mode.Mode("robust", mode.FINISHED_RUNS, Robust, run)

@@ -36,7 +36,7 @@ def _parts(text: str) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSolver(StudyCommand):
-    """A study to search, as a whole or in parts."""
+    """Search the best accelerator and placement (default)."""
 
     parts: int | None = mode.flag(
         None,
@@ -122,12 +122,4 @@ def _searched_in_parts(
     return joined.result, bool(joined.parts.failed)
 
 
-MODE = mode.Mode(
-    "run_solver",
-    mode.SEARCH_AND_PRICE,
-    "search the best accelerator and placement (default)",
-    RunSolver,
-    run,
-    STUDY_USAGES,
-    mode.OF_STUDIES,
-)
+MODE = mode.Mode("run_solver", mode.SEARCH_AND_PRICE, RunSolver, run, STUDY_USAGES, mode.OF_STUDIES)

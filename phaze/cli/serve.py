@@ -28,7 +28,8 @@ MOST_PORT = 65_535
 
 @dataclass(frozen=True, kw_only=True)
 class Serve(mode.Command):
-    """Finished runs or a sweep, and the address of their page."""
+    """The same page from a local server, where a click on a point shows its plan and asks what
+    another would cost."""
 
     runs: tuple[str, ...] = mode.word(
         mode.REQUIRED, f"{mode.RUN_HELP}, or the folder of a sweep; of several all points", "RUN"
@@ -144,12 +145,4 @@ def _libraries() -> Any:
     return uvicorn
 
 
-MODE = mode.Mode(
-    "serve",
-    mode.FINISHED_RUNS,
-    "the same page from a local server, where a click on a point shows its plan and asks what "
-    "another would cost",
-    Serve,
-    run,
-    tables=False,
-)
+MODE = mode.Mode("serve", mode.FINISHED_RUNS, Serve, run, tables=False)

@@ -25,7 +25,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class SweepCommand(mode.Command):
-    """A study with lists of values, and how its points are run."""
+    """Run a study for every combination of the values it lists, on all cores or a cluster, and
+    gather one table."""
 
     settings: Mapping[str, object] = mode.setting_flags(mode.search_settings, only={})
     study: Path = mode.word(
@@ -130,11 +131,4 @@ def _print_points(asked: Sweep, command: SweepCommand) -> int:
     return _status(sum(point.point is None for point in points), len(points))
 
 
-MODE = mode.Mode(
-    "sweep",
-    mode.SEARCH_AND_PRICE,
-    "run a study for every combination of the values it lists, on all cores or a cluster, and "
-    "gather one table",
-    SweepCommand,
-    run,
-)
+MODE = mode.Mode("sweep", mode.SEARCH_AND_PRICE, SweepCommand, run)

@@ -13,7 +13,7 @@ from phaze_common.echo import say
 
 @dataclass(frozen=True, kw_only=True)
 class Trace(mode.Command):
-    """A finished run, and where its timeline goes."""
+    """Write the schedules of a run as a timeline for Perfetto or chrome://tracing."""
 
     run_folder: str = mode.run_word()
     output: str | None = mode.flag(
@@ -68,11 +68,4 @@ def run(command: Trace) -> int:
     return DONE
 
 
-MODE = mode.Mode(
-    "trace",
-    mode.FINISHED_RUNS,
-    "write the schedules of a run as a timeline for Perfetto or chrome://tracing",
-    Trace,
-    run,
-    tables=False,
-)
+MODE = mode.Mode("trace", mode.FINISHED_RUNS, Trace, run, tables=False)

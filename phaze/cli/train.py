@@ -26,7 +26,8 @@ PAGE, TRACE = "report.html", "trace.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Train(mode.Command):
-    """A plan to train, and how long, with which data and processes."""
+    """Train the plan of a file with local processes, and compare what it takes with what was
+    predicted."""
 
     plan: Path | None = mode.flag(
         None, "the best.json of a search, or a file that holds one plan by value", "FILE"
@@ -192,11 +193,4 @@ def _report(
     return DONE if check is None or check.equal else FAILED
 
 
-MODE = mode.Mode(
-    "train",
-    mode.RUN_FOR_REAL,
-    "train the plan of a file with local processes, and compare what it takes with what was "
-    "predicted",
-    Train,
-    run,
-)
+MODE = mode.Mode("train", mode.RUN_FOR_REAL, Train, run)

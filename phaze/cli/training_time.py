@@ -33,7 +33,8 @@ TRAINING_GROUPS: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTime(mode.Command):
-    """A training: settings on the command line and in a file."""
+    """Predict time, energy, money and carbon of a whole training, with a plan that is given or the
+    best one."""
 
     settings: Mapping[str, object] = mode.setting_flags(
         all_settings, groups=lambda: {**TRAINING_GROUPS, **setting_groups()}
@@ -80,10 +81,11 @@ def run(command: TrainingTime) -> int:
 MODE = mode.Mode(
     "training-time",
     mode.SEARCH_AND_PRICE,
-    "predict time, energy, money and carbon of a whole training, with a plan that is given or the "
-    "best one",
     TrainingTime,
     run,
-    ("--model NAME --device NAME --tokens N [FLAG ...]", "--plan FILE --tokens N [FLAG ...]"),
+    (
+        "--model NAME --device NAME --tokens N [FLAG ...]",
+        "--plan FILE --tokens N [FLAG ...]",
+    ),
     mode.OF_PLANS,
 )

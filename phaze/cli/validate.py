@@ -46,7 +46,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Validate(mode.Command):
-    """Measured runs, the hardware that they ran on, and where the comparison goes."""
+    """Compare predictions with measured training runs."""
 
     settings: Mapping[str, object] = mode.setting_flags(mode.plan_settings, only=_SETTINGS)
     runs: str | None = mode.word(
@@ -183,6 +183,4 @@ def _replaceable(path: Path, flag: str, *, force: bool) -> Path:
     return path
 
 
-MODE = mode.Mode(
-    "validate", mode.CHECK_AND_FIT, "compare predictions with measured training runs", Validate, run
-)
+MODE = mode.Mode("validate", mode.CHECK_AND_FIT, Validate, run)
