@@ -61,6 +61,21 @@ class Refusals:
             self.add(error)
             return instead
 
+    def finish(self, make: Callable[[], Made]) -> Made:
+        """``make()``; where that or anything before it was refused, the end.
+
+        Raises:
+            InputError: the only refusal, or all of them.
+        """
+        try:
+            made = make()
+        except InputError as error:
+            self.add(error)
+            self.raise_any()
+            raise
+        self.raise_any()
+        return made
+
     def raise_any(self) -> None:
         """End with what was gathered, if anything was.
 

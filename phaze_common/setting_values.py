@@ -1,14 +1,17 @@
 """What a setting takes, and its value as text or YAML gives it: read, checked, and refused with
 what is allowed."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from fractions import Fraction
 from numbers import Integral, Real
 from pathlib import Path
+from typing import ClassVar, Protocol
 
 from phaze_common.echo import as_given, breaks_line, on_one_line
 from phaze_common.errors import InputError
@@ -48,6 +51,16 @@ class Form:
     example: str
 
 
+class Written(Protocol):
+    """A value with a text of its own."""
+
+    FORM: ClassVar[Form]
+
+    @staticmethod
+    def parsed(text: str) -> Written:
+        """The value of a text of that form."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """One thing a user may ask for.
@@ -55,9 +68,9 @@ class Setting:
     ``key`` is the name in YAML files and, with hyphens, the flag; ``aliases`` are further names of
     both, the original's among them. ``many`` settings take a list, in which a value may stand twice
     if it ``repeats``, and the word ``all`` where it ``takes_all``; others take a list of one for
-    its value. Numbers lie within ``least`` .. ``most``, choices among ``choices`` or, where there
-    is a ``form``, texts of it. Numbers count ``unit``s where there is one; a text may say the same
-    in another: ``80 GB``.
+    its value. Numbers lie within ``least`` .. ``most``, choices among ``names``, but for those
+    ``left_out``, or are texts of an ``other`` type. Numbers count ``unit``s where there is one; a
+    text may say the same in another: ``80 GB``.
     """
 
     key: str
@@ -67,11 +80,17 @@ class Setting:
     many: bool = False
     repeats: bool = False
     takes_all: bool = False
-    choices: tuple[str, ...] = ()
+    names: type[StrEnum] | None = None
+    left_out: frozenset[str] = frozenset()
+    other: type[Written] | None = None
     least: float = 1
     most: float = 2**30
     unit: str = ""
-    form: Form | None = None
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The names that it takes, of a choice."""
+        return tuple(each.value for each in self.names or () if each not in self.left_out)
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -95,7 +114,8 @@ def shown(key: str, source: str) -> str:
 
 
 def read_value(setting: Setting, value: object, source: str) -> object:
-    """The value of a setting: int, float, str, bool, a tuple of them, or ``ALL``.
+    """The value of a setting: int, float, str, bool, a name of an enumeration or what a text of
+    another type says, a tuple of them, or ``ALL``.
 
     Raises:
         InputError: it is not what the setting takes; names ``source`` and says what is allowed.
@@ -263,13 +283,15 @@ def _word(value: object) -> str:
     return str(value).strip() if isinstance(value, str | int | float) else ""
 
 
-def _choice(setting: Setting, value: object) -> str:
+def _choice(setting: Setting, value: object) -> object:
     text = _word(value).lower()
-    form = setting.form
-    if text not in setting.choices and (form is None or not form.pattern.fullmatch(text)):
-        others = "" if form is None else f", or {form.what}, such as {form.example}"
+    if setting.names is not None and text in setting.choices:
+        return setting.names(text)
+    other = setting.other
+    if other is None or not other.FORM.pattern.fullmatch(text):
+        others = "" if other is None else f", or {other.FORM.what}, such as {other.FORM.example}"
         raise _NotAllowedError(value, f"one of {', '.join(setting.choices)}{others}")
-    return text
+    return other.parsed(text)
 
 
 def _text(setting: Setting, value: object) -> str:
@@ -294,7 +316,7 @@ _ONE_AT_LEAST = {
     Kind.TEXT: "at least one name",
     Kind.SWITCH: "true or false",
 }
-_READERS: Mapping[Kind, Callable[[Setting, object], int | float | str | bool]] = {
+_READERS: Mapping[Kind, Callable[[Setting, object], object]] = {
     Kind.INTEGER: _integer,
     Kind.NUMBER: _number,
     Kind.CHOICE: _choice,

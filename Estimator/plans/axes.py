@@ -72,7 +72,7 @@ def _axes_of(record: type[Any], home: str = "") -> Iterator[PlanAxis]:
         value_type, axis = get_args(hint)
         values: Any = axis.values or types.GenericAlias(tuple, (value_type, ...))
         key = axis.key or each.name
-        stated = stated_field(key, Annotated[values, axis])
+        stated = stated_field(key, values, axis)
         yield PlanAxis(key, axis, stated, home + (axis.attribute or each.name))
 
 

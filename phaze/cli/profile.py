@@ -99,9 +99,7 @@ def _request(command: Profile) -> ProfileRequest:
     from Estimator.profiled.machine import DeviceKind
     from phaze.runtime.profiling.run import ProfileRequest
     from phaze.runtime.profiling.timing import Repeats
-    from phaze.settings.request import request_fields
 
-    convert = {each.key: each.converted for each in request_fields()}
     kind = DeviceKind(command.device_kind)
     return ProfileRequest(
         model=models[0],
@@ -111,7 +109,7 @@ def _request(command: Profile) -> ProfileRequest:
             sorted({*_values(given.get("micro_batch_size", (1,)), "micro_batch_size")})
         ),
         sequence_length=lengths[0] if isinstance(lengths, tuple) else lengths,
-        **({"attention": convert["attention"](given["attention"])} if "attention" in given else {}),
+        **{key: given[key] for key in ("attention",) if key in given},
         sequence_parallel=_values(given.get("sequence_parallel", (False,)), "sequence_parallel"),
         dtype=command.dtype or ("float32" if kind is DeviceKind.CPU else "bfloat16"),
         device_kind=kind,

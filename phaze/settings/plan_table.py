@@ -113,8 +113,7 @@ def _cell(cell: object, row: int, field: StatedField, setting: Setting) -> Any:
         return cell
     elif not isinstance(cell, str | bool | int | float):
         raise _refused(cell, row, field)
-    read = read_value(setting, str(cell) if isinstance(cell, StrEnum) else cell, where)
-    value = field.converted(read)
+    value = read_value(setting, str(cell) if isinstance(cell, StrEnum) else cell, where)
     return value.axes if isinstance(value, LayoutName) else value
 
 

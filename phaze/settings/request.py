@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from Estimator.chips.space_part import WHOLE, SpacePart
 from Estimator.plans.axes import PLAN_AXES
@@ -28,10 +28,15 @@ from phaze_common.settings import ALL, SettingTable
 from phaze_common.stated_fields import (
     BOTH,
     SEARCH,
-    About,
     Hardware,
     Mode,
     StatedField,
+    chip_option,
+    chip_search_option,
+    device_option,
+    option,
+    option_field,
+    search_option,
     settings_of,
     stated_fields,
 )
@@ -77,37 +82,31 @@ class StatedStages:
 class Workload:
     """What is trained: an entry of ``sequence_length`` for each model."""
 
-    models: Annotated[
-        tuple[WeightedModel, ...],
-        About(
-            "model to train: a name that 'phaze models' lists, dimensions such as "
-            "gpt:layers=24,hidden=2304,heads=24, or the path of a Hugging Face config.json or of a "
-            "model.py of your own, which is run; a search of accelerators takes several, each NAME "
-            "or NAME=WEIGHT (see combine)",
-            key="model",
-            aliases=("phaze_model", "phaze_model_names", "models"),
-        ),
-    ]
-    sequence_length: Annotated[
-        Ints,
-        About(
-            "tokens per sample, one number for all models or one for each",
-            "each model's own",
-            aliases=("phaze_sequence_length", "seq"),
-            repeats=True,
-            most=2**22,
-        ),
-    ]
-    setting: Annotated[
-        str | None,
-        About(
-            "defaults with a name: 'today' for chips of today on a network of two tiers, or a "
-            "YAML file of settings of your own",
-            "those that every flag states, the published setting",
-            decides=False,
-            file=True,
-        ),
-    ] = None
+    models: tuple[WeightedModel, ...] = option(
+        ...,
+        "model to train: a name that 'phaze models' lists, dimensions such as "
+        "gpt:layers=24,hidden=2304,heads=24, or the path of a Hugging Face config.json or of a "
+        "model.py of your own, which is run; a search of accelerators takes several, each NAME or "
+        "NAME=WEIGHT (see combine)",
+        key="model",
+        aliases=("phaze_model", "phaze_model_names", "models"),
+    )
+    sequence_length: Ints = option(
+        ...,
+        "tokens per sample, one number for all models or one for each",
+        "each model's own",
+        aliases=("phaze_sequence_length", "seq"),
+        repeats=True,
+        most=2**22,
+    )
+    setting: str | None = option(
+        None,
+        "defaults with a name: 'today' for chips of today on a network of two tiers, or a YAML "
+        "file of settings of your own",
+        "those that every flag states, the published setting",
+        decides=False,
+        file=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,235 +114,167 @@ class HardwareSettings:
     """What it is trained on, by the names of hardware and what is changed of it. ``hbm_size`` is in
     GiB (empty where the device is given)."""
 
-    device: Annotated[
-        str | None,
-        About(
-            "train on devices that exist, by name or YAML file, instead of on accelerators to "
-            "design",
-            hardware=Hardware.DEVICES,
-            file=True,
-        ),
-    ] = None
-    memory_size: Annotated[
-        float | None,
-        About(
-            "memory of a device that exists, GiB or with a unit, in place of its own",
-            "its own",
-            least=2.0**-10,
-            most=2.0**20,
-            unit="GiB",
-            hardware=Hardware.DEVICES,
-        ),
-    ] = None
-    memory_bandwidth: Annotated[
-        float | None,
-        About(
-            "bandwidth of its memory, GB/s or with a unit",
-            "its own",
-            least=2.0**-10,
-            most=2.0**30,
-            unit="GB/s",
-            hardware=Hardware.DEVICES,
-        ),
-    ] = None
-    peak_flops: Annotated[
-        float | None,
-        About(
-            "peak of its matrix units in 16 bits, TFLOP/s or with a unit; other formats scale "
-            "alike",
-            "its own",
-            least=2.0**-10,
-            most=2.0**30,
-            unit="TFLOP/s",
-            hardware=Hardware.DEVICES,
-        ),
-    ] = None
-    chip: Annotated[
-        str | None,
-        About(
-            "this one accelerator alone, a known chip of the design space by name or a YAML file "
-            "of its sizes",
-            hardware=Hardware.CHIPS,
-            file=True,
-        ),
-    ] = None
-    design_space: Annotated[
-        str | None,
-        About(
-            "accelerators to design among, by name or YAML file",
-            "phaze_icml24",
-            hardware=Hardware.CHIPS,
-            file=True,
-        ),
-    ] = "phaze_icml24"
-    technology: Annotated[
-        str | None,
-        About(
-            "areas and energies of the accelerators, by name or YAML file",
-            "those of the design space",
-            hardware=Hardware.CHIPS,
-            file=True,
-        ),
-    ] = None
-    hbm_size: Annotated[
-        tuple[float, ...],
-        About(
-            "HBM per accelerator, GiB or with a unit",
-            "32",
-            aliases=("phaze_hbm_size",),
-            least=2.0**-10,
-            most=2.0**20,
-            unit="GiB",
-            hardware=Hardware.CHIPS,
-        ),
-    ] = (32.0,)
-    memory: Annotated[
-        tuple[str, ...] | None,
-        About(
-            "memory as it is sold, KIND:STACKS as hbm3e:4 ('phaze list memories'): capacity and "
-            "bandwidth, which take area, "
-            "power and money; in place of hbm_size, with a technology that describes whole dies",
-            "that of the design space",
-            hardware=Hardware.CHIPS,
-        ),
-    ] = None
-    links: Annotated[
-        tuple[str, ...] | None,
-        About(
-            "links of a chip, as 18x25GB/s, each way of each: what they give is the bandwidth of "
-            "those tiers of the cluster that "
-            "run over them, and they take area, power and money of whole dies",
-            "those of the design space, else as the cluster has them",
-            hardware=Hardware.CHIPS,
-        ),
-    ] = None
-    max_area: Annotated[
-        float | None,
-        About(
-            "largest area of one chip, mm2, of all its dies",
-            "any",
-            least=1e-3,
-            most=1e9,
-            unit="mm2",
-            hardware=Hardware.CHIPS,
-        ),
-    ] = None
-    max_power: Annotated[
-        float | None,
-        About(
-            "most watts that one chip may draw with everything on it busy; where it binds, the "
-            "clock falls",
-            "any",
-            least=1e-3,
-            most=1e9,
-            unit="W",
-            hardware=Hardware.CHIPS,
-        ),
-    ] = None
-    max_chip_cost: Annotated[
-        float | None,
-        About(
-            "most US dollars that one chip may cost, with its memory and package",
-            "any",
-            least=1e-3,
-            most=1e12,
-            unit="USD",
-            hardware=Hardware.CHIPS,
-        ),
-    ] = None
-    max_cluster_cost: Annotated[
-        float | None,
-        About(
-            "most US dollars for all devices, with servers and switches: of each chip as many are "
-            "bought, up to --devices, as its best plan uses and the money allows",
-            "any",
-            least=1e-3,
-            most=1e15,
-            unit="USD",
-            hardware=Hardware.CHIPS,
-        ),
-    ] = None
-    prices: Annotated[
-        str | None,
-        About(
-            "what chips, clusters and energy cost, by name or YAML file",
-            "datacenter_2025",
-            hardware=Hardware.CHIPS,
-            file=True,
-        ),
-    ] = None
-    space_part: Annotated[
-        str | None,
-        About(
-            "this part of the design space alone, K/N such as 3/8, of which no more is said than "
-            "what joining all N takes (--parts N does both)",
-            "the whole space",
-            modes=SEARCH,
-            hardware=Hardware.CHIPS,
-        ),
-    ] = None
-    frequency: Annotated[
-        str | None,
-        About(
-            "clock of the accelerators, GHz, or times their own as 1.2x",
-            "that of the design space",
-            hardware=Hardware.CHIPS,
-        ),
-    ] = None
-    hbm_bandwidth: Annotated[
-        str | None,
-        About(
-            "bandwidth of their memory, GB/s, or times its own as 2x, which memory as it is sold "
-            "takes alone",
-            "that of the design space",
-            hardware=Hardware.CHIPS,
-        ),
-    ] = None
-    constants: Annotated[
-        tuple[str, ...] | None,
-        About(
-            "constants of the hardware to change, KIND.NAME=VALUE or KIND.NAME=2x, such as "
-            "platform.glb_bandwidth=2x or "
-            "cluster.tiers.*.latency=0; as --set platform.glb_bandwidth=2x too",
-            "those of its files",
-            lists=BOTH,
-        ),
-    ] = None
-    cluster: Annotated[
-        str,
-        About(
-            "cluster, by name or YAML file",
-            "phaze_icml24, or where the device usually is",
-            file=True,
-        ),
-    ] = "phaze_icml24"
-    fast_domain: Annotated[
-        int | None,
-        About(
-            "devices in each fast domain of the network, its innermost tier (NVLink)",
-            "the cluster's own",
-            least=2,
-            most=2**20,
-        ),
-    ] = None
-    software: Annotated[
-        str | None,
-        About(
-            "training framework on devices that exist, by name or YAML file",
-            "what the device usually runs",
-            hardware=Hardware.DEVICES,
-            file=True,
-        ),
-    ] = None
-    devices: Annotated[
-        int,
-        About(
-            "devices in use",
-            "all of the cluster",
-            "as many as tp, pp, cp and dp need; else dp follows from it",
-            most=2**20,
-        ),
-    ]
+    device: str | None = device_option(
+        None,
+        "train on devices that exist, by name or YAML file, instead of on accelerators to design",
+        file=True,
+    )
+    memory_size: float | None = device_option(
+        None,
+        "memory of a device that exists, GiB or with a unit, in place of its own",
+        "its own",
+        least=2.0**-10,
+        most=2.0**20,
+        unit="GiB",
+    )
+    memory_bandwidth: float | None = device_option(
+        None,
+        "bandwidth of its memory, GB/s or with a unit",
+        "its own",
+        least=2.0**-10,
+        most=2.0**30,
+        unit="GB/s",
+    )
+    peak_flops: float | None = device_option(
+        None,
+        "peak of its matrix units in 16 bits, TFLOP/s or with a unit; other formats scale alike",
+        "its own",
+        least=2.0**-10,
+        most=2.0**30,
+        unit="TFLOP/s",
+    )
+    chip: str | None = chip_option(
+        None,
+        "this one accelerator alone, a known chip of the design space by name or a YAML file of "
+        "its sizes",
+        file=True,
+    )
+    design_space: str | None = chip_option(
+        "phaze_icml24",
+        "accelerators to design among, by name or YAML file",
+        "phaze_icml24",
+        file=True,
+    )
+    technology: str | None = chip_option(
+        None,
+        "areas and energies of the accelerators, by name or YAML file",
+        "those of the design space",
+        file=True,
+    )
+    hbm_size: tuple[float, ...] = chip_option(
+        (32.0,),
+        "HBM per accelerator, GiB or with a unit",
+        "32",
+        aliases=("phaze_hbm_size",),
+        least=2.0**-10,
+        most=2.0**20,
+        unit="GiB",
+    )
+    memory: tuple[str, ...] | None = chip_option(
+        None,
+        "memory as it is sold, KIND:STACKS as hbm3e:4 ('phaze list memories'): capacity and "
+        "bandwidth, which take area, power and money; in place of hbm_size, with a technology that "
+        "describes whole dies",
+        "that of the design space",
+    )
+    links: tuple[str, ...] | None = chip_option(
+        None,
+        "links of a chip, as 18x25GB/s, each way of each: what they give is the bandwidth of those "
+        "tiers of the cluster that run over them, and they take area, power and money of whole "
+        "dies",
+        "those of the design space, else as the cluster has them",
+    )
+    max_area: float | None = chip_option(
+        None,
+        "largest area of one chip, mm2, of all its dies",
+        "any",
+        least=1e-3,
+        most=1e9,
+        unit="mm2",
+    )
+    max_power: float | None = chip_option(
+        None,
+        "most watts that one chip may draw with everything on it busy; where it binds, the clock "
+        "falls",
+        "any",
+        least=1e-3,
+        most=1e9,
+        unit="W",
+    )
+    max_chip_cost: float | None = chip_option(
+        None,
+        "most US dollars that one chip may cost, with its memory and package",
+        "any",
+        least=1e-3,
+        most=1e12,
+        unit="USD",
+    )
+    max_cluster_cost: float | None = chip_option(
+        None,
+        "most US dollars for all devices, with servers and switches: of each chip as many are "
+        "bought, up to --devices, as its best plan uses and the money allows",
+        "any",
+        least=1e-3,
+        most=1e15,
+        unit="USD",
+    )
+    prices: str | None = chip_option(
+        None,
+        "what chips, clusters and energy cost, by name or YAML file",
+        "datacenter_2025",
+        file=True,
+    )
+    space_part: str | None = chip_search_option(
+        None,
+        "this part of the design space alone, K/N such as 3/8, of which no more is said than what "
+        "joining all N takes (--parts N does both)",
+        "the whole space",
+    )
+    frequency: str | None = chip_option(
+        None,
+        "clock of the accelerators, GHz, or times their own as 1.2x",
+        "that of the design space",
+    )
+    hbm_bandwidth: str | None = chip_option(
+        None,
+        "bandwidth of their memory, GB/s, or times its own as 2x, which memory as it is sold takes "
+        "alone",
+        "that of the design space",
+    )
+    constants: tuple[str, ...] | None = option(
+        None,
+        "constants of the hardware to change, KIND.NAME=VALUE or KIND.NAME=2x, such as "
+        "platform.glb_bandwidth=2x or cluster.tiers.*.latency=0; as --set "
+        "platform.glb_bandwidth=2x too",
+        "those of its files",
+        lists=BOTH,
+    )
+    cluster: str = option(
+        "phaze_icml24",
+        "cluster, by name or YAML file",
+        "phaze_icml24, or where the device usually is",
+        file=True,
+    )
+    fast_domain: int | None = option(
+        None,
+        "devices in each fast domain of the network, its innermost tier (NVLink)",
+        "the cluster's own",
+        least=2,
+        most=2**20,
+    )
+    software: str | None = device_option(
+        None,
+        "training framework on devices that exist, by name or YAML file",
+        "what the device usually runs",
+        file=True,
+    )
+    devices: int = option(
+        ...,
+        "devices in use",
+        "all of the cluster",
+        "as many as tp, pp, cp and dp need; else dp follows from it",
+        most=2**20,
+    )
 
     @property
     def part(self) -> SpacePart:
@@ -361,106 +292,73 @@ class SearchSettings:
     """What is searched for, and how. ``combine`` is None where there is one model, ``front`` where
     nobody says what it is of."""
 
-    use_all_devices: Annotated[
-        bool,
-        About(
-            "search only plans that leave no device idle",
-            "true with a device, else false",
-            modes=SEARCH,
-        ),
-    ] = False
-    whole_micro_batches: Annotated[
-        bool,
-        About(
-            "search only plans that training frameworks start: in which every replica has as many "
-            "whole micro-batches, so that the global batch is a multiple of micro-batch size x dp",
-            "true with a device, else false",
-            modes=SEARCH,
-        ),
-    ] = False
-    heterogeneous: Annotated[
-        bool,
-        About(
-            "search plans besides whose stages differ in devices, degrees, micro-batch size, ZeRO "
-            "stage and how many layers they recompute",
-            "false",
-            modes=SEARCH,
-            hardware=Hardware.DEVICES,
-        ),
-    ] = False
-    objective: Annotated[
-        Objective, About("what to maximise", "throughput", modes=SEARCH, hardware=Hardware.CHIPS)
-    ] = Objective.THROUGHPUT
-    front: Annotated[
-        tuple[FrontAxis, ...] | None,
-        About(
-            "what the Pareto front is of that is certified besides, throughput always among it: "
-            "mm2, joules per sample, watts at the peak, US dollars or embodied carbon of a device "
-            "(the last three of whole dies); 'none' for no front, which is the fastest",
-            "throughput, area and energy; of whole dies throughput and cost, and none of more "
-            "than 20,000",
-            modes=SEARCH,
-            hardware=Hardware.CHIPS,
-        ),
-    ] = None
-    combine: Annotated[
-        Combine | None,
-        About(
-            "what decides for several models: the weighted geometric mean of their shares (the "
-            "objective over the best that the model reaches alone), the least share, the mean of "
-            "the shares (a fleet that spends the weights as parts of its time on each), or the "
-            "weighted mean of the objectives themselves",
-            "relative",
-            modes=SEARCH,
-            hardware=Hardware.CHIPS,
-        ),
-    ] = None
-    solver: Annotated[
-        SolverName, About("scheduler of operators", "native", hardware=Hardware.CHIPS)
-    ] = SolverName.NATIVE
-    strict: Annotated[
-        bool,
-        About(
-            "refuse a model with operators that have no cost, instead of pricing them by their "
-            "bytes"
-        ),
-    ] = False
+    use_all_devices: bool = search_option(
+        False, "search only plans that leave no device idle", "true with a device, else false"
+    )
+    whole_micro_batches: bool = search_option(
+        False,
+        "search only plans that training frameworks start: in which every replica has as many "
+        "whole micro-batches, so that the global batch is a multiple of micro-batch size x dp",
+        "true with a device, else false",
+    )
+    heterogeneous: bool = option(
+        False,
+        "search plans besides whose stages differ in devices, degrees, micro-batch size, ZeRO "
+        "stage and how many layers they recompute",
+        "false",
+        modes=SEARCH,
+        hardware=Hardware.DEVICES,
+    )
+    objective: Objective = chip_search_option(
+        Objective.THROUGHPUT, "what to maximise", "throughput"
+    )
+    front: tuple[FrontAxis, ...] | None = chip_search_option(
+        None,
+        "what the Pareto front is of that is certified besides, throughput always among it: mm2, "
+        "joules per sample, watts at the peak, US dollars or embodied carbon of a device (the last "
+        "three of whole dies); 'none' for no front, which is the fastest",
+        "throughput, area and energy; of whole dies throughput and cost, and none of more than "
+        "20,000",
+    )
+    combine: Combine | None = chip_search_option(
+        None,
+        "what decides for several models: the weighted geometric mean of their shares (the "
+        "objective over the best that the model reaches alone), the least share, the mean of the "
+        "shares (a fleet that spends the weights as parts of its time on each), or the weighted "
+        "mean of the objectives themselves",
+        "relative",
+    )
+    solver: SolverName = chip_option(SolverName.NATIVE, "scheduler of operators", "native")
+    strict: bool = option(
+        False,
+        "refuse a model with operators that have no cost, instead of pricing them by their bytes",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputSettings:
     """Where a run goes. ``name`` was given or is made from the inputs."""
 
-    name: Annotated[
-        str,
-        About(
-            "name of the run and of its folder",
-            "the models and a hash of all that can change the answer",
-            modes=SEARCH,
-            decides=False,
-        ),
-    ] = ""
-    output: Annotated[
-        Path | None,
-        About(
-            "folder of the run and of everything it makes",
-            "GraphExtractor/out, Estimator/..., Solver/output",
-            "GraphExtractor/out",
-            decides=False,
-        ),
-    ] = None
-    csv: Annotated[
-        bool, About("also write the design points as CSV", modes=SEARCH, decides=False)
-    ] = False
-    force_reextract_model: Annotated[
-        bool,
-        About(
-            "extract graphs again even where they are on disk",
-            aliases=("force_reextract",),
-            modes=SEARCH,
-            decides=False,
-        ),
-    ] = False
+    name: str = search_option(
+        "",
+        "name of the run and of its folder",
+        "the models and a hash of all that can change the answer",
+        decides=False,
+    )
+    output: Path | None = option(
+        None,
+        "folder of the run and of everything it makes",
+        "GraphExtractor/out, Estimator/..., Solver/output",
+        "GraphExtractor/out",
+        decides=False,
+    )
+    csv: bool = search_option(False, "also write the design points as CSV", decides=False)
+    force_reextract_model: bool = search_option(
+        False,
+        "extract graphs again even where they are on disk",
+        aliases=("force_reextract",),
+        decides=False,
+    )
 
 
 if TYPE_CHECKING:
@@ -478,9 +376,7 @@ else:
     PlanSettings = make_dataclass(
         "PlanSettings",
         [
-            (each.key, each.field.hint)
-            if each.axis.usual is ...
-            else (each.key, each.field.hint, field(default=each.axis.usual))
+            (each.key, each.field.type, option_field(each.axis.usual, each.axis))
             for each in PLAN_AXES
         ],
         frozen=True,

@@ -1,5 +1,4 @@
-"""Makes a request of what was given: for every mode, for the front door, scripts, sweeps and the
-library alike.
+"""Makes a request of settings: for the command line, scripts, sweeps and the library alike.
 
 Precedence, weakest first: defaults, the ``--config`` or ``--plan`` file, the command line (flags
 and ``--set`` alike, the later one wins).
@@ -7,7 +6,7 @@ and ``--set`` alike, the later one wins).
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,8 +15,9 @@ from Estimator.chips.chip_limits import ChipLimits
 from Estimator.chips.design_space import DesignSpace
 from Estimator.chips.design_space_files import SpaceChanges
 from Estimator.chips.own_links import own_links
-from Estimator.constants import Kind, asked_of, changed
+from Estimator.constants import ConstantChange, Kind, asked_of, changed
 from Estimator.devices.changed import DeviceSizes, with_sizes
+from Estimator.devices.device import Device
 from Estimator.devices.files import check_device, check_software
 from Estimator.hardware_files import check_cluster
 from Estimator.network.cluster import Cluster, with_devices, with_fast_domain
@@ -48,10 +48,11 @@ from phaze_common.errors import InputError
 from phaze_common.file_formats import STUDY
 from phaze_common.files import user_path
 from phaze_common.refusals import Refusals
-from phaze_common.settings import ALL, COMMAND_LINE
+from phaze_common.settings import COMMAND_LINE
 from phaze_common.stated_fields import Mode
 
 LONGEST_MODELS, LONGEST_DEVICE = 60, 20  # in a name made from them
+NAMED = ("device", "cluster", "software", "design_space", "technology", "chip", "prices")
 Record = TypeVar("Record")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -80,20 +81,13 @@ def resolve(
     """
     config, given = dotted(STUDY.current(config, source)), dotted(given)
     stated = _stated(config, given, mode, source)
-    values = {
-        field.name: _converted(field.converted, stated[field.key])
-        for field in request_fields()
-        if field.key in stated
-    }
+    values = {each.name: stated[each.key] for each in request_fields() if each.key in stated}
     refusals = Refusals()
     models = refusals.attempt(lambda: _models(stated, mode), ())
     families = refusals.attempt(
         lambda: {model.name: find_model(model.name) for model in models}, {}
     )
-    found = refusals.attempt(lambda: _hardware(values, mode, files or HardwareFiles()), None)
-    refusals.raise_any()
-    assert found is not None  # it was not refused
-    names, hardware = found
+    names, hardware = refusals.finish(lambda: _hardware(values, mode, files or HardwareFiles()))
     situation = Situation(tuple(families.values()), hardware)
     plans = (searched_plans if mode is Mode.SEARCH else single_plan)(
         values | {key: stated[key] for key in ("max_tp", "fsdp") if key in stated}, situation
@@ -173,10 +167,6 @@ def default_name(request: Request) -> str:
         device = _UNSAFE.sub("_", request.records.device.name)[:LONGEST_DEVICE]
         names += f"-{device}-{request.hardware.devices}"
     return f"{names}-{result_key(request)[:8]}"
-
-
-def _converted(convert: Any, value: Any) -> Any:
-    return value if isinstance(value, str) and value == ALL else convert(value)
 
 
 def _models(stated: Mapping[str, Any], mode: Mode) -> tuple[WeightedModel, ...]:
@@ -262,95 +252,104 @@ def _hbm_sizes(
     return (stated,) if isinstance(stated, int | float) else stated
 
 
+@dataclass(frozen=True)
+class _Loaded:
+    """A device, or a design space and the chip of it that is asked for, with the names as they will
+    be recorded and the changes of constants."""
+
+    names: dict[str, str | None]
+    constants: tuple[ConstantChange, ...]
+    device: Device | None = None
+    space: DesignSpace | None = None
+    chip: Accelerator | None = None
+
+
 def _hardware(
     values: Mapping[str, Any], mode: Mode, files: HardwareFiles
 ) -> tuple[dict[str, str | None], ResolvedHardware]:
     """Names of the hardware as they will be recorded, and what they stand for."""
-    given = {
-        key: files.named(key, values[key])
-        for key in ("device", "cluster", "software", "design_space", "technology", "chip", "prices")
-        if key in values
-    }
+    named = {key: files.named(key, values[key]) for key in NAMED if key in values}
     refusals = Refusals()
     for key, load in (("cluster", files.cluster), ("software", files.software)):
-        if key in given:
-            refusals.attempt(partial(load, given[key]), None)
-    device = space = chip = None
-    if "device" in given:
-        device = refusals.attempt(lambda: files.device(given["device"]), None)
-        refusals.raise_any()
-        assert device is not None  # it was not refused
-        software_name = given.get("software", device.software)
-        cluster_name = given.get("cluster", device.cluster)
-        names: dict[str, str | None] = {
-            "device": given["device"],
-            "software": software_name,
-            "design_space": None,
-        }
-    else:
-        software_name = CHIP_SOFTWARE
-        cluster_name = given.get("cluster", HardwareSettings.cluster)
-        space_name = given.get("design_space", str(HardwareSettings.design_space))
-        changes = refusals.attempt(
-            lambda: _changes(values, given, _link_bandwidth(cluster_name, files), files),
-            SpaceChanges(),
-        )
-        space = refusals.attempt(lambda: files.design_space(space_name, changes), None)
-        if space is not None and CONSTANTS & values.keys():
-            changed_ones = asked_changes(values, whole=space.axes.memory is not None)
-            links = _of_all_links(changed(files.cluster(cluster_name), Kind.CLUSTER, changed_ones))
-            changes = replace(changes, constants=changed_ones, link_bandwidth_bytes_per_s=links)
-            space = refusals.attempt(lambda: files.design_space(space_name, changes), None)
-        chip = (
-            None
-            if space is None or "chip" not in given
-            else refusals.attempt(partial(files.chip, given["chip"], space), None)
-        )
-        refusals.raise_any()
-        assert space is not None  # it was not refused
-        names = {
-            "design_space": space_name,
-            "technology": space.technology,
-            "chip": given.get("chip"),
-        }
-        names["prices"] = given.get("prices")
-    constants = asked_changes(values, whole=space is not None and space.axes.memory is not None)
-    whole = _loaded(
-        files.cluster, cluster_name, None if "cluster" in given else given.get("device")
-    )
-    software = _loaded(
-        files.software, software_name, None if "software" in given else given.get("device")
-    )
+        if key in named:
+            refusals.attempt(partial(load, named[key]), None)
+    of = _of_device if "device" in named else _of_space
+    loaded = of(values, named, files, refusals)
+    names, constants = loaded.names, loaded.constants
+    cluster_name, software_name = str(names["cluster"]), names.get("software") or CHIP_SOFTWARE
+    whole = _blaming(files.cluster, cluster_name, named, "cluster")
+    software = _blaming(files.software, software_name, named, "software")
     if constants:
-        whole, software = (
-            changed(whole, Kind.CLUSTER, constants),
-            changed(software, Kind.SOFTWARE, constants),
-        )
+        whole = changed(whole, Kind.CLUSTER, constants)
+        software = changed(software, Kind.SOFTWARE, constants)
         check_cluster(whole, asked_of(constants, Kind.CLUSTER))
         check_software(software, asked_of(constants, Kind.SOFTWARE))
-    if space is not None:
-        _check_own_links(space, chip, files.cluster(cluster_name), whole)
-    asked = with_fast_domain(whole, values["fast_domain"]) if "fast_domain" in values else whole
-    cluster = (
-        with_devices(asked, values["devices"])
-        if "devices" in values and mode is Mode.SEARCH
-        else asked
-    )
-    sizes = DeviceSizes(
-        *(values.get(key) for key in ("memory_size", "memory_bandwidth", "peak_flops"))
-    )
-    records = {"device": device, "cluster": whole, "software": software, "chip": chip}
-    names["cluster"] = cluster_name
+    if loaded.space is not None:
+        _check_own_links(loaded.space, loaded.chip, files.cluster(cluster_name), whole)
+    cluster = with_fast_domain(whole, values["fast_domain"]) if "fast_domain" in values else whole
+    if "devices" in values and mode is Mode.SEARCH:
+        cluster = with_devices(cluster, values["devices"])
+    records = {
+        "device": None if loaded.device is None else files.device(named["device"]),
+        "cluster": whole,
+        "software": software,
+        "chip": loaded.chip,
+    }
     contents = {
         key: content_of(record) for key, record in records.items() if _is_file(names.get(key))
     }
-    if space is not None and (_is_file(names["design_space"]) or _is_file(names["technology"])):
-        contents["design_space"] = content_of(space)
+    if any(_is_file(names.get(key)) for key in ("design_space", "technology")):
+        contents["design_space"] = content_of(loaded.space)
+    return names, ResolvedHardware(
+        cluster, software, loaded.device, loaded.space, loaded.chip, contents
+    )
+
+
+def _of_device(
+    values: Mapping[str, Any], named: Mapping[str, str], files: HardwareFiles, refusals: Refusals
+) -> _Loaded:
+    device = refusals.finish(lambda: files.device(named["device"]))
+    names: dict[str, str | None] = {
+        "device": named["device"],
+        "software": named.get("software", device.software),
+        "cluster": named.get("cluster", device.cluster),
+        "design_space": None,
+    }
+    constants = asked_changes(values, whole=False)
+    sizes = DeviceSizes(*map(values.get, ("memory_size", "memory_bandwidth", "peak_flops")))
     # a factor is of what is stated
-    used = None if device is None else changed(with_sizes(device, sizes), Kind.DEVICE, constants)
-    if used is not None and used.profile is None and constants:
+    used = changed(with_sizes(device, sizes), Kind.DEVICE, constants)
+    if used.profile is None and constants:
         check_device(used, asked_of(constants, Kind.DEVICE))
-    return names, ResolvedHardware(cluster, software, used, space, chip, contents)
+    return _Loaded(names, constants, device=used)
+
+
+def _of_space(
+    values: Mapping[str, Any], named: Mapping[str, str], files: HardwareFiles, refusals: Refusals
+) -> _Loaded:
+    cluster = named.get("cluster", HardwareSettings.cluster)
+    name = named.get("design_space", str(HardwareSettings.design_space))
+    changes = refusals.attempt(
+        lambda: _changes(values, named, _link_bandwidth(cluster, files), files), SpaceChanges()
+    )
+
+    def load() -> _Loaded:
+        space = files.design_space(name, changes)
+        constants = asked_changes(values, whole=space.axes.memory is not None)
+        if CONSTANTS & values.keys():
+            links = _of_all_links(changed(files.cluster(cluster), Kind.CLUSTER, constants))
+            others = replace(changes, constants=constants, link_bandwidth_bytes_per_s=links)
+            space = files.design_space(name, others)
+        chip = files.chip(named["chip"], space) if "chip" in named else None
+        names = {
+            "design_space": name,
+            "technology": space.technology,
+            "cluster": cluster,
+            **{key: named.get(key) for key in ("chip", "prices")},
+        }
+        return _Loaded(names, constants, space=space, chip=chip)
+
+    return refusals.finish(load)
 
 
 def _link_bandwidth(cluster: str, files: HardwareFiles) -> float:
@@ -419,12 +418,16 @@ def _check_own_links(
             )
 
 
-def _loaded(load: Callable[[str], Record], name: str, device: str | None) -> Record:
-    """``load(name)``; a refusal says which ``device`` names it, if one does."""
+def _blaming(
+    load: Callable[[str], Record], name: str, named: Mapping[str, str], key: str
+) -> Record:
+    """``load(name)``; a refusal says which device names it, if one does."""
     try:
         return load(name)
     except InputError as error:
-        raise InputError(str(error) if device is None else f"{device}: {error}") from error
+        if key in named or "device" not in named:
+            raise
+        raise InputError(f"{named['device']}: {error}") from error
 
 
 def _is_file(name: str | None) -> bool:

@@ -230,8 +230,9 @@ def _takes(setting: Setting) -> str:
         Kind.TEXT: "text",
         Kind.SWITCH: "true or false",
     }[setting.kind]
-    if setting.form is not None:
-        one += f", or {setting.form.what} (`{setting.form.example}`)"
+    if setting.other is not None:
+        form = setting.other.FORM
+        one += f", or {form.what} (`{form.example}`)"
     return one + ("; several" if setting.many else "") + (", or `all`" if setting.takes_all else "")
 
 
