@@ -5,8 +5,7 @@ from enum import StrEnum
 
 
 class Recompute(StrEnum):
-    """Activation recomputation: keep everything, recompute core attention, recompute the whole
-    layer."""
+    """Activation recomputation: of nothing, of core attention, or of the whole layer."""
 
     NONE = "none"
     SELECTIVE = "selective"
@@ -14,24 +13,21 @@ class Recompute(StrEnum):
 
 
 class Attention(StrEnum):
-    """How attention is computed: fused and tiled, or as separate products with the scores in
-    memory."""
+    """Attention fused and tiled, or as products with the scores in memory."""
 
     FLASH = "flash"
     EAGER = "eager"
 
 
 class StageCuts(StrEnum):
-    """Where a model may be cut into stages: between its layers, or inside them too where a single
-    tensor passes."""
+    """Where a model may be cut: between layers, or also where one tensor passes."""
 
     BETWEEN = "between"
     INSIDE = "inside"
 
 
 class TensorLayout(StrEnum):
-    """How tensor parallelism cuts weights and activations: along one axis of devices (Megatron), or
-    along two (SUMMA)."""
+    """Tensor parallelism along one axis of devices (Megatron) or two (SUMMA)."""
 
     ONE_D = "1d"
     TWO_D = "2d"
@@ -91,8 +87,7 @@ class Precision(StrEnum):
 
 
 class GroupOrder(StrEnum):
-    """How the groups nest over the devices, innermost first: what is inner has the faster links of
-    a tiered network."""
+    """How groups nest over the devices, innermost (with the fastest links) first."""
 
     DATA_INNER = "tensor-data-pipeline"
     PIPELINE_INNER = "tensor-pipeline-data"
@@ -183,8 +178,7 @@ class Combine(StrEnum):
 
 
 class SolverName(StrEnum):
-    """Who schedules operators during the search; optima are confirmed by an ILP solver in any
-    case."""
+    """Who schedules operators in the search; an ILP solver confirms optima anyway."""
 
     NATIVE = "native"
     GUROBI = "gurobi"

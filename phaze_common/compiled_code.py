@@ -31,8 +31,7 @@ IN_USE_S = 24 * 3600.0
 
 
 def find_place(root: Path = ROOT) -> None:
-    """Let compiled code be kept beside the sources in ``root``, else in the user's cache, else for
-    this run alone.
+    """Keep compiled code beside the sources, else in the user's cache, else for this run.
 
     Must be called before anything is compiled. Compiled code is run as it is, so it must not come
     from a folder that others can write: the folder is its owner's alone, and so is the way to it. A
@@ -76,8 +75,7 @@ def user_cache() -> Path | None:
 
 
 def is_own(folder: Path) -> bool:
-    """Whether nobody else can put anything into a folder, or put another folder in its place (but
-    an administrator)."""
+    """Whether nobody but an administrator can change what is in a folder or replace it."""
     try:
         about = folder.lstat()
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or _others_write(about):
@@ -95,16 +93,14 @@ def _others_write(about: os.stat_result) -> bool:
 
 
 def _is_safe_way(about: os.stat_result) -> bool:
-    """Whether others cannot exchange what is in a folder: in one like /tmp (sticky) only owners
-    can."""
+    """Whether only owners can exchange what is in a folder, as in /tmp (sticky)."""
     return about.st_uid in {0, os.geteuid()} and (
         not _others_write(about) or bool(about.st_mode & stat.S_ISVTX)
     )
 
 
 def _made(folder: Path) -> bool:
-    """Whether the folder can be written, and by its owner alone; its time says that it is in
-    use."""
+    """Whether the folder is its owner's and writable; its time says that it is in use."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
         if not is_own(folder):

@@ -30,8 +30,7 @@ class FormatError(InputError):
 
 @dataclass(frozen=True)
 class FileFormat:
-    """A kind of file: ``what`` one is called, ``files`` of it that a manual names, and what to do
-    with one that is not read.
+    """A kind of file: ``what`` one is called, ``files`` of it, and a ``remedy``.
 
     ``migrations[n]`` makes of a document of version n, without its version, one of version n + 1.
     """
@@ -51,8 +50,7 @@ class FileFormat:
         return oldest
 
     def current(self, document: Any, source: str) -> Any:
-        """A ``document`` as this version has it, without the version it states; what is no mapping
-        is for others to refuse.
+        """A ``document`` as this version has it, without the version it states.
 
         Raises: FormatError: its version is none, newer, or older than there are migrations for;
             names ``source`` and what to do.
@@ -131,8 +129,7 @@ def _one_convention(document: Any) -> Any:
 
 
 def _with_degrees(document: Any) -> Any:
-    """Before version 3 a stage of a plan stated its degrees beside its layers, and its layout apart
-    from them."""
+    """Before version 3 a stage stated its degrees and layout beside its layers."""
     if isinstance(document, list):
         return [_with_degrees(each) for each in document]
     if not isinstance(document, dict):

@@ -74,8 +74,7 @@ def parse_json(text: str | bytes, source: str) -> Any:
 
 
 def _cut_off(error: ValueError) -> str:
-    """What is wrong with text that stops before it is done, as that of a file that was cut off
-    does."""
+    """What is wrong with text that stops before it is complete."""
     if not isinstance(error, json.JSONDecodeError):
         return ""
     ended = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
@@ -117,8 +116,7 @@ def _of_distinct_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _where(text: str) -> str:
-    """The first number that is not finite or key that is given twice: what it is, under which key,
-    in which line."""
+    """The first number that is not finite or key that is given twice, with its line."""
     # of each its own key, those within, the place in a list
     line, key, objects = (
         1,

@@ -41,8 +41,7 @@ class SilentProgress:
 
 
 class LoggedProgress:
-    """Log lines, at most one per ``interval_s`` and phase and one when the phase ends; ``clock``
-    counts seconds."""
+    """At most a log line per ``interval_s`` and phase, and one when the phase ends."""
 
     def __init__(
         self, interval_s: float = LOG_INTERVAL_S, clock: Callable[[], float] = time.monotonic
@@ -110,8 +109,7 @@ class BarProgress:
 
 @contextmanager
 def said_while(words: Callable[[], str], interval_s: float = LOG_INTERVAL_S) -> Iterator[None]:
-    """Log what ``words()`` says and the time so far, every ``interval_s`` while the block runs; for
-    work of unknown length."""
+    """Log what ``words()`` says and the time so far while the block runs."""
     start, ended = time.monotonic(), threading.Event()
 
     def say() -> None:
@@ -128,8 +126,7 @@ def said_while(words: Callable[[], str], interval_s: float = LOG_INTERVAL_S) -> 
 
 
 def progress_for(stream: TextIO, *, quiet: bool) -> Progress:
-    """Choose the kind that suits ``stream``: a bar on a terminal, log lines elsewhere, nothing when
-    ``quiet``."""
+    """A bar where ``stream`` is a terminal, else log lines; nothing when ``quiet``."""
     if quiet:
         return SilentProgress()
     return BarProgress(stream) if stream.isatty() else LoggedProgress()

@@ -26,14 +26,12 @@ _SMALL = {"m": -3, "u": -6, "n": -9, "p": -12}
 
 
 class QuantityError(ValueError):
-    """A text is no quantity of the kind that is wanted; the message says what is: ``a size: give
-    bytes, or ...``."""
+    """A text is no quantity of the wanted kind; the message says what is."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """What a unit measures: in words with an article, units that a refusal names, and of every unit
-    how many base units it is."""
+    """What a unit measures, which units a refusal names, and each in base units."""
 
     what: str
     named: tuple[str, ...]
@@ -42,8 +40,7 @@ class Dimension:
 
 @lru_cache(maxsize=4096)
 def unit_of_key(key: str) -> str:
-    """The unit that the name of a key ends in, ``""`` where it has none: ``bytes/s`` of
-    ``bandwidth_bytes_per_s``."""
+    """The unit in which the name of a key ends, ``""`` where it has none."""
     return next((unit for suffix, unit in _SUFFIXES.items() if f"_{key}".endswith(suffix)), "")
 
 
@@ -72,8 +69,7 @@ def in_unit(text: str, unit: str) -> Fraction:
 
 
 def in_numbers(value: object, unit: str) -> object:
-    """``value``, or a list of values, with texts that say a number of ``unit`` as that number; all
-    else as it is."""
+    """``value``, or a list, with texts that say a number of ``unit`` as that number."""
     if isinstance(value, list):
         return [in_numbers(each, unit) for each in value]
     if not isinstance(value, str) or not is_measured(unit):
@@ -90,8 +86,7 @@ def plain_number(exact: Fraction) -> int | float:
 
 
 def allowed(unit: str) -> str:
-    """What may stand for a number of ``unit``: ``a size: give bytes, or a number with B, kB, MB,
-    ...``."""
+    """What may stand for a number of ``unit``: ``a size: give bytes, or ...``."""
     dimension = _dimension_of(unit)
     assert dimension is not None  # asked of measured units only
     return f"{dimension.what}: give {unit}, or a number with {', '.join(dimension.named)}"

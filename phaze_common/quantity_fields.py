@@ -32,8 +32,7 @@ NO_SOURCE = "not stated"
 
 
 def in_base_units(cls: Any, data: object, source: str) -> Any:
-    """``data`` with every text in place of a measured number of the record ``cls`` converted,
-    exactly, to what it counts.
+    """``data`` with every text that says a measured number of ``cls`` as that number.
 
     What a number counts is the end of its key's name, or of the key it is listed under
     (``phaze_common.quantities``); of a constant ``{value, unit, source}`` its unit, which the
@@ -134,8 +133,7 @@ class _Reader:
 
 
 def _unit_in(name: str, stated: object, outer: str) -> str:
-    """The unit of the field ``name`` of a record that states a unit or lies under a key with
-    one."""
+    """The unit of a field in a record that states one or lies under a key with one."""
     if name in {"unit", "source"}:
         return ""
     if name == "value":
@@ -148,8 +146,7 @@ def _joined(key: str, name: object) -> str:
 
 
 def _options(wanted: Any, unit: str) -> tuple[tuple[Any, ...], str]:
-    """The alternatives of a type without None, and the unit that it is annotated with, else
-    ``unit``."""
+    """The alternatives of a type without None, and its annotated unit, else ``unit``."""
     if get_origin(wanted) is Annotated:
         stated = wanted.__metadata__[0]
         return _options(wanted.__origin__, stated if isinstance(stated, str) else unit)

@@ -100,8 +100,7 @@ def _holds(wanted: Any, part: int | str) -> bool:
 
 
 def _type_at(cls: Any, place: tuple[int | str, ...]) -> Any:
-    """The type of what is at ``place`` in a record of the class ``cls``; None where that is not
-    known."""
+    """The type at ``place`` in a record of the class ``cls``; None: not known."""
     wanted: Any = cls
     for part in place:
         options = [_inner(each, part) for each in _alternatives(wanted)]

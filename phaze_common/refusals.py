@@ -89,8 +89,7 @@ class Refusals:
 
 
 class FileRefusals(Refusals):
-    """What is wrong with the values in a file, or in what else is to blame, such as a change of
-    one."""
+    """What is wrong with the values in a file, or with a change of one."""
 
     def __init__(self, path: Path | str) -> None:
         super().__init__()

@@ -94,8 +94,7 @@ class Setting:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Command-line names: the key and new aliases with hyphens, the original's names as they
-        were."""
+        """Command-line names: new ones with hyphens, the original's as they were."""
         names = (self.key, *self.aliases)
         return tuple(
             dict.fromkeys(
@@ -210,8 +209,7 @@ def _listed(value: object, setting: Setting) -> list[object]:
 
 
 def _names_file(text: str) -> bool:
-    """Whether a text, or what comes before its last equals sign, is a path that exists, with blanks
-    and commas in it."""
+    """Whether a text, or what is before its last equals sign, is an existing path."""
     if "/" not in text and "." not in text:
         return False
     try:

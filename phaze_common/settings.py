@@ -22,8 +22,7 @@ REFUSED = object()  # in place of a value that is not allowed
 
 @dataclass(frozen=True)
 class SettingTable:
-    """All that a user may ask for in one kind of file and its flags. ``rivals`` are settings of
-    which one may be given."""
+    """All settings of a kind of file and its flags; one of ``rivals`` may be given."""
 
     settings: tuple[Setting, ...]
     rivals: tuple[frozenset[str], ...] = ()
@@ -34,8 +33,7 @@ class SettingTable:
         return tuple(setting.key for setting in self.settings)
 
     def canonical(self, given: Mapping[str, object], source: str) -> dict[str, object]:
-        """Keys of ``given`` (any of their names, hyphens or underscores) as keys of the table;
-        values unread.
+        """``given`` under the keys of the table, values unread.
 
         Raises: InputError: all of: unknown keys, settings given twice under two names, rivals;
             names ``source``.
@@ -82,14 +80,12 @@ class SettingTable:
         return found
 
     def override(self, below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-        """``below`` with the canonical settings of ``above`` put over it; a setting removes its
-        rivals."""
+        """``below`` with ``above`` over it; a setting removes its rivals."""
         beaten = {rival for rivals in self.rivals for rival in rivals if rivals & above.keys()}
         return {key: value for key, value in below.items() if key not in beaten} | dict(above)
 
     def read(self, given: Mapping[str, object], source: str) -> dict[str, Any]:
-        """Values of ``given`` by key, checked: int, float, str, bool, tuples of them, or ``ALL``;
-        None (the default) stays.
+        """Values of ``given`` by key, in their types; None (the default) stays.
 
         Raises: InputError: all of: as ``canonical``, values that are not what their settings take;
             says what is allowed.
@@ -102,8 +98,7 @@ class SettingTable:
     def read_all(
         self, given: Mapping[str, object], source: str, refusals: Refusals
     ) -> dict[str, Any]:
-        """As ``read``, with ``REFUSED`` in place of what is refused; what is wrong goes to
-        ``refusals``."""
+        """As ``read``, with ``REFUSED`` for what is refused; see ``refusals``."""
         settings = {setting.key: setting for setting in self.settings}
         stated = self._sorted(given, source, refusals)
 

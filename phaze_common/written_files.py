@@ -32,16 +32,14 @@ _LARGEST = 2**30  # of what could be ours
 def write_output(
     path: Path, content: bytes, *, force: bool = False, flag: str = "--output"
 ) -> None:
-    """Write ``content`` to ``path``, as ``write_outputs``; its folder gets a record where the
-    content has no mark."""
+    """Write ``content`` to ``path``, as ``write_outputs``."""
     write_outputs(path.parent, {path.name: content}, force=force, flag=flag)
 
 
 def write_outputs(
     folder: Path, contents: Mapping[str, bytes], *, force: bool = False, flag: str = "--output"
 ) -> None:
-    """Write files by their paths within ``folder``: all of them, or none where one would replace
-    what phaze did not write.
+    """Write files by their paths within ``folder``: all, or none.
 
     Raises:
         InputError: there is such a file and not ``force``, or nothing can be written there.
@@ -105,8 +103,7 @@ def _is_marked(content: bytes) -> bool:
 
 
 def _recorded(folder: Path) -> dict[str, str]:
-    """Digests of what was written into ``folder``, by path; none where there is no record, or one
-    that is damaged."""
+    """Digests of what was written into ``folder``, by path."""
     try:
         document = parse_json(artefact_bytes(folder / RECORD), RECORD)
     except (OSError, PhazeError):

@@ -111,8 +111,7 @@ def parse_yaml(text: str, source: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
-    """Content of YAML text. Hardware files are read again for every study, and parsing them takes
-    most of that time."""
+    """Content of YAML text; cached, since studies read hardware files again and again."""
     _check_events(text)
     loader = _Loader(text)
     try:
@@ -128,8 +127,7 @@ def _parsed(text: str) -> Any:
 
 
 def _check_events(text: str) -> None:
-    """Refuse what is nested too deeply for the composer, which recurses, and values that nobody can
-    show."""
+    """Refuse what is nested too deeply for the composer, and values nobody can show."""
     depth = 0
     for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -156,8 +154,7 @@ def _check_scalar(event: yaml.ScalarEvent) -> None:
 
 
 def _check_expansion(node: yaml.Node) -> None:
-    """Refuse a document that would have too many values once every alias is written out, or that
-    contains itself."""
+    """Refuse too many values with aliases written out, or one within itself."""
     sizes: dict[int, int] = {}
 
     def size(each: yaml.Node) -> int:

@@ -262,8 +262,7 @@ def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
 
 
 def _software(start: str, tables: Sequence[Path], name: str) -> Calibrated:
-    """What a framework's overlap costs: slow-downs of what runs at once, of the device that the
-    tables name."""
+    """What a framework's overlap costs on the device that the tables name."""
     from Estimator.chips.technology import Quantity
     from Estimator.devices.device import Calibration
     from Estimator.devices.files import device_of_run, load_software

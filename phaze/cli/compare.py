@@ -30,8 +30,7 @@ class Compare(mode.Command):
 
 
 def run(command: Compare) -> int:
-    """Print where an iteration goes, measured and predicted, and what to calibrate where they
-    part."""
+    """Print where an iteration goes, measured and predicted, and what to calibrate."""
     from GraphExtractor.permission import files_to_run
     from phaze.report.tables.comparison_tables import comparison_tables
     from phaze.runs.plan_files import evaluate_request

@@ -141,8 +141,7 @@ def modes_of(modes: Iterable[ModeWords]) -> tuple[str, ...]:
 
 
 def _distinct(modes: tuple[ModeWords, ...]) -> Iterator[FlagWords]:
-    """Flags of all modes with their values, each once: a flag takes the same in every mode, or
-    files."""
+    """Flags of all modes, each once with its values: those of most values."""
     by_names: dict[tuple[str, ...], FlagWords] = {}
     for each in modes:
         for flag in each.flags:

@@ -152,8 +152,7 @@ def _request(command: Evaluate, launch: LaunchReading) -> Request:
 
 
 def _taken(command: Evaluate, launch: LaunchReading, request: Request) -> dict[str, object]:
-    """The batches, replicas and lengths that neither the launch nor the command line says, as they
-    are priced."""
+    """The batches, replicas and lengths that are priced though nobody specifies them."""
     from phaze.settings.asked_constants import dotted
     from phaze.settings.problem import single_plan
     from phaze.settings.request import settings_for

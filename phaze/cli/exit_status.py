@@ -186,8 +186,7 @@ def _failed(error: BaseException, *, verbose: bool) -> int:
 
 
 def _prepare_streams() -> None:
-    """Give closed streams somewhere to go; a terminal that cannot show a character gets its
-    escape."""
+    """Give closed streams somewhere to go; what cannot be shown is escaped."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -234,8 +233,7 @@ def _say(message: str, listed: Sequence[str] = ()) -> None:
 
 
 def _discard_stdout() -> None:
-    """Point standard output, where it is a file, at nothing: the interpreter's own flush at exit
-    must not fail again."""
+    """Point standard output at nothing, so that the flush at exit cannot fail again."""
     with contextlib.suppress(OSError):
         descriptor = sys.stdout.fileno()
         nothing = os.open(os.devnull, os.O_WRONLY)

@@ -76,8 +76,7 @@ def _described(graph: ModelGraph) -> dict[str, object]:
 
 
 def _by_bytes(graph: ModelGraph, request: Request) -> dict[str, object]:
-    """The operators that no formula describes, with their part of the time on the hardware of the
-    request."""
+    """The operators that no formula describes, with their share of the time."""
     from GraphExtractor.graph import Recompute
     from phaze.settings.problem import hardware_of
 

@@ -33,8 +33,7 @@ Row = dict[str, object]
 
 @dataclass(frozen=True)
 class Listed:
-    """Something that ships as files of ``folder``: the flag that takes its names, and a row of its
-    key figures."""
+    """What ships as files of ``folder``, with a row of its key figures."""
 
     folder: str
     flag: str

@@ -62,8 +62,7 @@ def run(command: Models) -> int:
 
 
 def _row(name: str, family: ModelFamily) -> dict[str, object]:
-    """What is known of a model; null where it does not apply, or is only known once the model is
-    built."""
+    """What is known of a model; null where it does not apply, or only building it tells."""
     from GraphExtractor.models.registry import listed_aliases
     from GraphExtractor.widths import allowed_widths
 

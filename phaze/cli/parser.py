@@ -40,8 +40,7 @@ _TAKES_OF_KIND = {Kind.INTEGER: "N", Kind.NUMBER: "X", Kind.TEXT: "TEXT", Kind.S
 
 @dataclass(frozen=True)
 class FlagWords:
-    """A flag by all its names, and the values it can take where these are known: at most ``most``
-    (0: a switch)."""
+    """A flag by all its names, and its known values: at most ``most`` (0: a switch)."""
 
     names: tuple[str, ...]
     help: str
@@ -78,8 +77,7 @@ class Parser(argparse.ArgumentParser):
         return super()._get_values(action, words)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As of every parser; the words are kept for a refusal, which argparse does not tell
-        them."""
+        """As of every parser; the words are kept for a refusal."""
         self._typed = () if args is None else tuple(args)
         return super().parse_known_args(args, namespace)
 
@@ -243,8 +241,7 @@ def _words_of(action: argparse.Action) -> FlagWords:
 
 
 class GiveAction(argparse.Action):
-    """Put the value of a setting of ``table`` among those given, replacing an earlier one: ``dest``
-    is the setting's key.
+    """Put the value of a setting of ``table``, whose key is ``dest``, over an earlier one.
 
     Rivals of it stay too: that somebody typed both is for whoever reads the settings to refuse.
     """

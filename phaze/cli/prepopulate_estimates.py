@@ -19,8 +19,7 @@ class PrepopulateEstimates(study.StudyCommand):
 
 
 def run(command: PrepopulateEstimates) -> int:
-    """Price the operators of the study's graphs on all core configurations and print how many there
-    are."""
+    """Price the operators of the study's graphs on all core configurations and count them."""
     request = study.request_of(command)
     if request.on_devices:
         raise InputError(

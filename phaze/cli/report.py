@@ -185,8 +185,7 @@ def _beside(points: PointSet, file: str) -> Section:
 
 
 def _report_of_point(point: ReadPoint, *, force: bool) -> Path | None:
-    """The report of a point's run, written unless it is there and newer than the run; None where
-    the run cannot be read."""
+    """The report of a point, written unless it is newer than the run; None: unreadable."""
     from phaze.report.pages.page import page
     from phaze_common.run_files import BEST
     from phaze_common.written_files import write_output

@@ -37,8 +37,7 @@ class Robust(mode.Command):
 
 
 def run(command: Robust) -> int:
-    """Sample the constants of a finished search, price its contenders anew under each sample, and
-    tell what choosing it costs."""
+    """Sample the constants of a search, price its candidates anew and print the regret."""
     for flag, given, most in (
         ("samples", command.samples, MOST_SAMPLES),
         ("contenders", command.contenders, MOST_CONTENDERS),

@@ -24,8 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def _parts(text: str) -> int:
-    """How many parts are asked for; whether there can be so many is for whoever divides the space
-    to say."""
+    """How many parts are wanted; whether there can be so many is checked later."""
     from Estimator.chips.space_part import no_count
 
     try:
@@ -56,8 +55,7 @@ class RunSolver(StudyCommand):
 
 
 def run(command: RunSolver) -> int:
-    """Search the study and print the best accelerator and plan; with a device the best plan on
-    it."""
+    """Search the study and print the best accelerator and plan, or the best plan on a device."""
     with_parts = command.workers is not None or command.address is not None
     if command.parts is None and (command.executor != "joblib" or with_parts):
         raise InputError(
@@ -92,8 +90,7 @@ def run(command: RunSolver) -> int:
 def _searched_in_parts(
     request: Request, command: RunSolver, count: int
 ) -> tuple[SearchResult, bool]:
-    """The result of all parts together, and whether one has failed, which is said; a line for each
-    as it ends."""
+    """The result of all parts together, and whether one has failed; each is logged."""
     from Estimator.plans.results import Status
     from phaze.studies.parts import failures, run_parts
     from phaze.studies.sweep.executors import executor_named

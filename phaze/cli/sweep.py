@@ -51,8 +51,7 @@ class SweepCommand(mode.Command):
 
 
 def run(command: SweepCommand) -> int:
-    """Run every point of the sweep that is not in its store yet, and print and write the table of
-    all."""
+    """Run every point that is not in the store yet, and print and write the table of all."""
     from GraphExtractor.permission import files_of_study
     from phaze.studies.sweep.axes import read_sweep
     from phaze_common.files import user_path

@@ -66,8 +66,7 @@ class Train(mode.Command):
 
 
 def run(command: Train) -> int:
-    """Train the plan and print losses, times per stage and what the check found; fails where the
-    check does."""
+    """Train the plan and print losses, times per stage and what the check found."""
     from phaze.runtime.training.torchrun import is_first, said_once
 
     if command.plan is None:

@@ -44,8 +44,7 @@ class TrainingTime(mode.Command):
 
 
 def run(command: TrainingTime) -> int:
-    """Price the training with the plan that is given or with the best one, and print what it
-    takes."""
+    """Price the training with the given plan or the best one, and print what it takes."""
     from GraphExtractor.permission import files_to_run
     from phaze.studies.training_time.request import training_request
 

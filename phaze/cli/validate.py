@@ -73,8 +73,7 @@ class Validate(mode.Command):
 
 
 def run(command: Validate) -> int:
-    """Predict every run of the table, print how far off that is, and draw it where a file was
-    named."""
+    """Predict every run of the table, print the errors, and draw them where asked to."""
     from phaze.settings.folders import check_output, folders_of
     from phaze_common.files import named_file, user_path
     from phaze_common.progress import progress_for

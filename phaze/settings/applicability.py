@@ -50,8 +50,7 @@ def inapplicable(stated: Mapping[str, object], origins: Mapping[str, str]) -> It
 
 
 def unasked(stated: Collection[str], mode: Mode, file: str | None = None) -> Iterator[InputError]:
-    """Refusals of a question without its model, or of a plan without the hardware that it is to be
-    priced on.
+    """Refusals of a request without a model, or of a plan without hardware.
 
     ``file`` is the one of the settings, where there is one.
     """

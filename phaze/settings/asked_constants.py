@@ -111,8 +111,7 @@ def _names(key: str, paths: Sequence[str]) -> bool:
 
 
 def dotted(given: Mapping[str, object]) -> dict[str, object]:
-    """``given`` settings, those with a dot in their names, such as platform.glb_bandwidth, among
-    its constants."""
+    """``given`` settings, those with a dot in their names among its constants."""
     changes = [f"{key}={value}" for key, value in given.items() if "." in str(key)]
     if not changes:
         return dict(given)

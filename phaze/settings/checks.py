@@ -36,8 +36,7 @@ SHOWN = 12  # values listed in a refusal
 
 
 def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Refuse what does not fit together. ``families`` are those of the request's models, by
-    name."""
+    """Refuse what does not fit together. ``families`` are by name of model."""
     if request.output.name:
         check_name(request.output.name)
     if request.output.output is not None:
@@ -74,8 +73,7 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
 
 
 def _check_whole_chips(request: Request) -> None:
-    """Whether what is asked of whole dies is asked of a space that describes them, and memory is
-    stated once."""
+    """Refuse what is about whole dies where the space does not describe them."""
     space = request.records.space
     whole = space is not None and space.axes.memory is not None
     if not whole and request.search.objective in OF_WHOLE_CHIPS:
@@ -204,8 +202,7 @@ def _check_models(request: Request, families: Mapping[str, ModelFamily]) -> None
 
 
 def _graph_keys(request: Request, model: str, ep_degrees: tuple[int, ...]) -> Iterator[GraphKey]:
-    """Keys that have every value of every axis which decides a graph; all of them together where
-    one plan is priced."""
+    """Keys with every value of each axis that decides a graph; one of a priced plan."""
     from phaze.settings.problem import single_plan
 
     length = request.sequence_length_of(model)
@@ -255,8 +252,7 @@ class _Degrees:
         return devices % self.stated == 0 if None in {self.pp, self.dp} else devices == self.stated
 
     def most_replicas(self, devices: int) -> int:
-        """The largest dp of such plans; the others of its kind divide it where all devices are
-        used."""
+        """The largest dp; others divide it where all devices are used."""
         return self.dp or devices // self.stated
 
 
@@ -455,8 +451,7 @@ def _check_searched(order: Assignment, request: Request) -> None:
 
 
 def _divides(ep: int, most_replicas: int, cp: int, fixed: bool, *, every: bool) -> bool:
-    """Whether ``ep`` divides dp x cp for some dp: the only one where it is ``fixed``, else up to
-    ``most_replicas``."""
+    """Whether ``ep`` divides dp x cp for some dp up to ``most_replicas`` (or ``fixed``)."""
     if (
         fixed or every
         # where pp is free and every device used, dp is any divisor of the most, which is the best
@@ -468,8 +463,7 @@ def _divides(ep: int, most_replicas: int, cp: int, fixed: bool, *, every: bool) 
 
 
 def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Refuse plans that contradict themselves, or the layers of a model where these are known: its
-    blocks, embedding and head."""
+    """Refuse plans that contradict themselves, or the known layers of a model."""
     from phaze.settings.problem import plan_space, single_plan
 
     searched, cluster = request.mode is Mode.SEARCH, request.records.cluster
@@ -502,8 +496,7 @@ def _combinations(request: Request) -> Iterator[_Degrees]:
 
 
 def _second_widths_and_contexts(request: Request) -> list[tuple[int, int]]:
-    """Values of tp2 and cp that the layouts asked for have together, as
-    ``phaze.settings.problem.plan_space`` lists them."""
+    """Values of tp2 and cp that the layouts have together, as ``plan_space`` lists them."""
     names, found = {*request.plan.layout}, set[tuple[int, int]]()
     if names & {LayoutName.ONE_D, LayoutName.AUTO}:
         found |= {(1, cp) for cp in (request.plan.cp if names == {LayoutName.ONE_D} else (1,))}

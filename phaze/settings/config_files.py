@@ -17,8 +17,7 @@ MODELS = "model"
 
 
 def read_config(path: Path) -> dict[str, object]:
-    """Mapping in a YAML file of settings, with relative paths to other files made absolute against
-    its folder.
+    """Mapping in a YAML file of settings, relative paths made absolute.
 
     Raises:
         InputError: the file is not readable, not YAML, or not a mapping.
@@ -38,8 +37,7 @@ def read_config(path: Path) -> dict[str, object]:
 
 
 def setting_beside(folder: Path, key: str, value: object) -> object:
-    """The value of a setting in a file of ``folder``, lists of values included: names stay,
-    relative paths become absolute."""
+    """A setting of a file in ``folder``: names stay, relative paths become absolute."""
     key = key.replace("-", "_")
     if key in _names_of(MODELS):
         return model_beside(folder, value)
@@ -88,8 +86,7 @@ def file_settings() -> frozenset[str]:
 
 
 def split_weight(text: str) -> tuple[str, str | None]:
-    """Name and weight in the text of a model; a path keeps an equals sign of its own where there is
-    such a file."""
+    """Name and weight in the text of a model; a path may hold an equals sign."""
     head, equals, weight = text.rpartition("=")
     if is_path(text) or (equals and is_path(head)):
         whole = not equals or not is_path(head) or Path(text).expanduser().exists()
@@ -104,8 +101,7 @@ def split_weight(text: str) -> tuple[str, str | None]:
 def code_allowed(
     given: Mapping[str, object], run_code: frozenset[str] | None, mode: Mode
 ) -> frozenset[str] | None:
-    """The model files that may be run: any where the command line's ``given`` settings name the
-    models, else ``run_code``."""
+    """Model files that may be run: any that the command line names, else ``run_code``."""
     return EVERY_FILE if MODELS in settings_for(mode).canonical(given, COMMAND_LINE) else run_code
 
 

@@ -48,8 +48,7 @@ class Situation:
 
 
 def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
-    """Fields of a ``Request`` that say which plans are searched: as given in ``values``, else all
-    that are worth it."""
+    """The values of plan axes that are searched: as given, else all that are worth it."""
     given = {key: value for key, value in values.items() if value != ALL}
     everything = {key for key, value in values.items() if value == ALL}
     batch = values.get("global_batch_size", plan_axis("global_batch_size").axis.usual)
@@ -99,8 +98,7 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
 
 
 def _of_layouts(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
-    """What is searched of layouts that are asked for by name, as far as ``values`` do not say
-    it."""
+    """What is searched of the layouts that are named, as far as ``values`` leave it open."""
     asked = values.get("layout", (LayoutName.ONE_D,))
     if asked == (LayoutName.ONE_D,) and values.get("exchange") != ALL:
         return {}
@@ -128,8 +126,7 @@ def _lengths(values: Mapping[str, Any], where: Situation) -> tuple[int, ...]:
 
 
 def _orders(where: Situation, everything: Collection[str]) -> tuple[GroupOrder, ...]:
-    """Of chips to design the two orders, unless asked for more: what layers wait for otherwise is
-    scheduled on all of them."""
+    """All orders on devices or where asked for; two of designed chips, which cost time."""
     if len(where.hardware.cluster.tiers) == 1:
         return (GroupOrder.DATA_INNER,)
     every = where.on_devices or "group_order" in everything
@@ -190,23 +187,20 @@ def _multiplies_in_panels(values: Mapping[str, Any]) -> bool:
 
 
 def widths_up_to(largest: int) -> tuple[int, ...]:
-    """``largest`` and the powers of two dividing it: whatever allows ``largest`` allows them
-    all."""
+    """``largest`` and the powers of two that divide it."""
     powers = [2**exponent for exponent in range(largest.bit_length()) if largest % 2**exponent == 0]
     return tuple(sorted({*powers, largest}))
 
 
 def widths_inside_a_node(families: tuple[ModelFamily, ...], cluster: Cluster) -> tuple[int, ...]:
-    """Tensor parallel widths that divide all models and the groups of the cluster's innermost
-    tier."""
+    """Tensor parallel widths that divide all models and the innermost groups."""
     inside = min(cluster.tiers[0].group_size, cluster.num_devices)
     common = set.intersection(*(set(allowed_widths(family)) for family in families))
     return tuple(width for width in sorted(common) if inside % width == 0)
 
 
 def expert_degrees(where: Situation) -> tuple[int, ...]:
-    """Expert parallel degrees that divide the experts of all models that have them, and the
-    devices; else 1."""
+    """Expert parallel degrees that divide the experts of all models and the devices."""
     experts = [family.experts for family in where.families if family.experts]
     if not experts:
         return (1,)
@@ -215,8 +209,7 @@ def expert_degrees(where: Situation) -> tuple[int, ...]:
 
 
 def usual_precision(device: Device | None) -> Precision:
-    """What is trained in unless it is said otherwise: bf16, fp16 on devices without it, fp32 on
-    those that have neither."""
+    """bf16, or fp16 on devices without it, or fp32 on those that have neither."""
     usual = (Precision.BF16, Precision.FP16, Precision.FP32)
     return (
         usual[0]

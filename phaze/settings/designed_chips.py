@@ -19,8 +19,7 @@ CORES = "cores.json"
 
 
 def designed_accelerators(request: Request) -> AcceleratorSet:
-    """The accelerators that ``request`` compares; as with the original, those of an existing
-    ``cores.json`` in the default space.
+    """The accelerators to compare; those of an existing ``cores.json``, as the original's.
 
     Raises:
         InputError: the file is no list of accelerators, or the space has none.
@@ -46,8 +45,7 @@ def designed_accelerators(request: Request) -> AcceleratorSet:
 
 
 def part_sizes(request: Request, count: int) -> NDArray[np.int64]:
-    """How many accelerators each of ``count`` parts has of what ``request`` compares, shape
-    (count,).
+    """Accelerators in each of ``count`` parts of the space, shape (count,).
 
     Raises:
         InputError: the file of accelerators is none.

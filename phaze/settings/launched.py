@@ -28,8 +28,7 @@ class KeyKind(StrEnum):
 
 @dataclass(frozen=True)
 class LaunchKey:
-    """A key as the launch writes it, such as ``--moe-layer-freq`` or ``zero_optimization.stage``,
-    with the text of its value.
+    """A key as the launch writes it, with the text of its value.
 
     ``reason`` says of one that is not expressible what it changes, of others why they are of their
     kind. One that is not ``given`` changes the answer by being left out.
@@ -59,8 +58,7 @@ class LaunchKey:
 
 @dataclass(frozen=True)
 class LaunchReading:
-    """A launch file, read: the ``program`` it is of, its plan as settings of ``phaze evaluate``,
-    and what became of its keys.
+    """A launch file of a ``program``: its plan as settings, and what became of its keys.
 
     ``ignored`` are names of keys that no plan says and that were to be left out, ``nodes`` those
     that it says its devices are on, ``no_model`` is why a model that it names is not read,
@@ -80,8 +78,7 @@ class LaunchReading:
         return tuple(key for key in self.keys if key.kind == kind)
 
     def ignoring(self, names: Iterable[str]) -> LaunchReading:
-        """The same without what keys of these names change, several of them in one text with commas
-        between.
+        """The same without the keys of these names, commas between several.
 
         Raises: InputError: the launch gives no such key, or one that is read, or others that change
             the answer in a way that no
@@ -112,8 +109,7 @@ class LaunchReading:
         return replace(self, ignored=wanted)
 
     def taking(self, taken: Mapping[str, object]) -> LaunchReading:
-        """The same with settings that were ``taken`` since neither it nor the command line says
-        them."""
+        """The same with settings that were ``taken`` since nobody specifies them."""
         reason = "taken, since neither the file nor the command line says it"
         keys = [
             LaunchKey(name, str(value), KeyKind.USUAL, reason, given=False)
@@ -135,8 +131,7 @@ class LaunchReading:
         )
 
     def on_nodes(self, devices: int, per_node: int) -> LaunchReading:
-        """The same, priced on nodes of ``per_node``: where the launch has another number of them,
-        that is said."""
+        """The same on nodes of ``per_node``; says where the launch has others."""
         nodes = -(-devices // per_node)
         if self.nodes in (None, nodes):
             return self
@@ -153,8 +148,7 @@ class LaunchReading:
         )
 
     def check_expressible(self, ignored: Iterable[str]) -> None:
-        """Refuse keys that change the answer in a way that no plan says, but for those to be
-        ignored.
+        """Refuse keys that change the answer as no plan can, unless they are ignored.
 
         Raises:
             InputError: names them, what they change and how to go on without them.

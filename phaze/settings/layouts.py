@@ -17,8 +17,7 @@ from phaze_common.errors import InputError
 
 
 def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
-    """Sequences cut over devices, and tensors along two axes, of degrees and exchanges that
-    ``model`` can have.
+    """Layouts other than one tensor axis that ``model`` can have.
 
     Raises:
         InputError: layouts were asked for and none is possible; says why one of them is not.

@@ -33,8 +33,7 @@ LEFT_OPEN = frozenset({"overlap_gradients", "overlap_tensor"})
 
 
 def plan_table(plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
-    """``plans`` with every cell as a plan has it: whole numbers, switches, names of enumerations,
-    assignments to tiers.
+    """``plans`` with every cell as a plan has it, in the type of its setting.
 
     Raises:
         InputError: it is no table of plans, or a cell is not what its setting takes; names its row.

@@ -58,8 +58,7 @@ def search_problem(request: Request) -> SearchProblem:
 
 
 def front_of(request: Request, hardware: Hardware) -> tuple[FrontAxis, ...]:
-    """The axes of the front that a search of ``hardware`` certifies: as ``request`` says, else what
-    is usual; empty: none."""
+    """The axes of the front that is certified: as specified, else the usual; empty: none."""
     if request.hardware.space_part is not None:
         return ()
     if request.search.front is not None:
@@ -181,8 +180,7 @@ def hardware_report(request: Request) -> HardwareReport:
 
 
 def chips_of(request: Request, accelerators: Sequence[Accelerator]) -> DesignedChips:
-    """Some accelerators of the design space of ``request``, in its order, as the hardware to
-    compare."""
+    """Some accelerators of the design space, in its order, as hardware to compare."""
     records, space = request.records, design_space_of(request)
     chips = AcceleratorSet.of(sorted(accelerators, key=space.place))
     solver = solver_named(request.search.solver)

@@ -63,8 +63,7 @@ class WeightedModel:
 
 @dataclass(frozen=True)
 class StatedChunks:
-    """Names of the layers of each chunk of a plan, in the order in which it holds them, as the file
-    ``source`` states them."""
+    """Names of the layers of each chunk of a plan, in its order, from ``source``."""
 
     layers: tuple[tuple[str, ...], ...]
     source: str
@@ -411,8 +410,7 @@ class Request:
 
     @staticmethod
     def of(values: Mapping[str, Any], **others: Any) -> "Request":
-        """The request with those ``values`` of settings, by the names of fields, and ``others`` of
-        its own."""
+        """The request with those ``values`` by the names of fields, and ``others``."""
         by_home = _by_home(values)
         parts = {home: record(**by_home[home]) for home, record in SECTIONS.items()}
         return Request(**parts, **others)
@@ -466,8 +464,7 @@ class Request:
         return tuple(sizes)
 
     def _unequal_chunks(self) -> list[str]:
-        """That frameworks interleave equal chunks alone, of one plan that has others and does not
-        say which."""
+        """A note on chunks that are not equal, which frameworks must be told."""
         from GraphExtractor.models.registry import find_model
 
         chunks, stages = max(self.plan.interleave or (1,)), max(self.plan.pp or (1,))
@@ -498,8 +495,7 @@ class Request:
         )[model]
 
     def as_mapping(self) -> dict[str, Any]:
-        """Every setting that applies, by its key, as plain values: ``resolve`` of it gives the same
-        request.
+        """Every setting that applies, by key: ``resolve`` of it gives the same request.
 
         Lists where several values may be given, the word ``all`` where every possible one is
         searched. A name made from the inputs is left out: with another input it is another study,
@@ -541,8 +537,7 @@ SECTIONS: Mapping[str, Any] = {
 
 
 def uneven_batch(global_batch_size: int, micro_batch_size: int, dp: int | None = None) -> str:
-    """What is said of a batch that is no whole number of micro-batches on each of ``dp`` replicas
-    (None: any); empty: it is."""
+    """A note on a batch that ``dp`` replicas (None: any) cannot divide; empty: they can."""
     if not global_batch_size % (micro_batch_size * (dp or 1)):
         return ""
     given = f"global batch size {number(global_batch_size)} is not a multiple of"

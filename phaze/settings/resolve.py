@@ -121,8 +121,7 @@ def resolve(
 def _stated(
     config: Mapping[str, object], given: Mapping[str, object], mode: Mode, source: str
 ) -> dict[str, Any]:
-    """Settings by key with their values, of both; whatever can be refused before a file of hardware
-    or a model is read is."""
+    """Settings by key, checked before any file of hardware or model is read."""
     table, refusals = settings_for(mode), Refusals()
     below, above = (
         table.read_all(config, source, refusals),
@@ -160,8 +159,7 @@ def _stated(
 
 
 def default_name(request: Request) -> str:
-    """Models, devices and a hash of everything that can change the answer: different questions have
-    different folders."""
+    """Models, devices and a hash of everything that can change the answer."""
     names = "-".join(label(model.name) for model in request.workload.models)[:LONGEST_MODELS]
     if request.records.device is not None:
         device = _UNSAFE.sub("_", request.records.device.name)[:LONGEST_DEVICE]
@@ -353,8 +351,7 @@ def _of_space(
 
 
 def _link_bandwidth(cluster: str, files: HardwareFiles) -> float:
-    """Bytes per second of a chip's own links; 0 where there is no such cluster, which is said
-    elsewhere."""
+    """Bytes per second of a chip's links; 0 where there is no such cluster."""
     try:
         return _of_all_links(files.cluster(cluster))
     except InputError:
@@ -362,8 +359,7 @@ def _link_bandwidth(cluster: str, files: HardwareFiles) -> float:
 
 
 def _of_all_links(cluster: Cluster) -> float:
-    """What all links of a chip carry each way: those of the first tier, of a torus one of several
-    equal parts of them."""
+    """What all links of a chip carry each way, in bytes per second."""
     first = cluster.tiers[0]
     return first.bandwidth_bytes_per_s * max(first.link_parts, 1)
 
@@ -371,8 +367,7 @@ def _of_all_links(cluster: Cluster) -> float:
 def _changes(
     values: Mapping[str, Any], given: Mapping[str, str], links: float, files: HardwareFiles
 ) -> SpaceChanges:
-    """What is asked of a design space beside what its file states, for chips with ``links`` of so
-    many bytes per second."""
+    """The changes of a design space for chips with ``links`` in bytes per second."""
     prices = files.prices(given["prices"]) if "prices" in given else None
     limits = ChipLimits(
         *(values.get(key) for key in ("max_area", "max_power", "max_chip_cost", "max_cluster_cost"))
