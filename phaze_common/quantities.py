@@ -218,7 +218,6 @@ def _per(scales: Mapping[str, Fraction], ending: str) -> Iterator[tuple[str, Fra
 
 
 def _each(energies: Mapping[str, Fraction], ending: str) -> Iterator[tuple[str, Fraction]]:
-    """Energies of bytes and of bits."""
     for name, scale in energies.items():
         if name.endswith(ending):
             yield from ((f"{name}/{each}", scale) for each in ("byte", "B"))

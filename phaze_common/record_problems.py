@@ -90,7 +90,6 @@ def _branches(
 
 
 def _holds(wanted: Any, part: int | str) -> bool:
-    """Whether ``part`` is a key or an index of a value of this type."""
     for each in _alternatives(wanted):
         if part in _keys_of(each) or (get_origin(each) is dict and isinstance(part, str)):
             return True

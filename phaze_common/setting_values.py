@@ -150,7 +150,6 @@ def read_value(setting: Setting, value: object, source: str) -> object:
 
 
 def _echo(given: object) -> str:
-    """A value as it was given, mappings as YAML writes them; what is too long is cut."""
     if isinstance(given, Mapping):
         text = (
             "{"

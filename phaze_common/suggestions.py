@@ -83,7 +83,6 @@ def _mistyped(given: str, names: Mapping[str, str]) -> list[str]:
 
 
 def _begin_alike(one: str, other: str) -> int:
-    """Letters before the first that differs."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 

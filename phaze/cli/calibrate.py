@@ -98,7 +98,6 @@ def run(command: Calibrate) -> int:
 
 
 def _to_runs(command: Calibrate, key: str, text: object) -> int:
-    """Fit a device or a cluster to measured training runs, write it and tell what that brings."""
     from phaze.settings.folders import cached_folders
     from phaze.settings.hardware import HardwareFiles
     from phaze.validation.fitted_runs import cluster_text, device_text, fit_runs
@@ -158,7 +157,6 @@ def _no_plans(plan: Path, database: Path) -> PricedFile:
 
 
 def _fit_table(fit: RunFit, key: str, again: float | None) -> Table:
-    """What the fit moved and what that does to the errors."""
     from phaze.report.table import plain_table
 
     moved = {"products": "device", "memory": "device", "communication": "cluster"}

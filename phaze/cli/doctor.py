@@ -130,7 +130,6 @@ def _existing(folder: Path) -> Path:
 
 
 def _shared_data() -> Iterator[Finding]:
-    """What tests compare with, where there are tests."""
     folder = REPOSITORY.parent / "shared" / "data"
     if folder.is_dir():
         yield Finding("reference data", Verdict.OK, "present; tests compare with it")

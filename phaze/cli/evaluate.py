@@ -82,12 +82,7 @@ def run(command: Evaluate) -> int:
 
 
 def _launched(command: Evaluate) -> LaunchReading:
-    """What a launch file of another program says.
-
-    Raises: InputError: a setting of the command line has no value that it takes, the file is none,
-        a plan file is given besides, or
-            it gives what no plan says and --ignore does not name.
-    """
+    """What a launch file of another program says."""
     from GraphExtractor.models.registry import canonical_name, find_model
     from phaze.exports.launchers import read_launch
     from phaze.settings.asked_constants import dotted
@@ -113,16 +108,11 @@ def _launched(command: Evaluate) -> LaunchReading:
 
 
 def _plain(value: object) -> str:
-    """A setting of the command line as one text."""
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _request(command: Evaluate, launch: LaunchReading) -> Request:
-    """The plan of a launch, under what the command line says.
-
-    Raises:
-        InputError: both together make no plan.
-    """
+    """The plan of a launch, under what the command line says."""
     from phaze.settings.resolve import resolve
     from phaze_common.files import user_path
     from phaze_common.stated_fields import Mode
@@ -180,11 +170,7 @@ def _taken(command: Evaluate, launch: LaunchReading, request: Request) -> dict[s
 
 
 def _check_batch(request: Request, path: Path) -> None:
-    """Refuse a batch that does not come out in whole micro-batches, as all of these programs do.
-
-    Raises:
-        InputError: says what it would have to be a multiple of.
-    """
+    """Refuse a batch that does not come out in whole micro-batches, as all of these programs do."""
     from phaze.settings.problem import single_plan
 
     plan = single_plan(request)

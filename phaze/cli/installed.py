@@ -61,7 +61,6 @@ def packages(needs: Iterable[Requirement]) -> Iterator[Finding]:
 
 
 def _remedy(need: Requirement) -> str:
-    """The command that installs it."""
     return (
         "run ./setup.sh"
         if (HOME / "setup.sh").exists()

@@ -137,7 +137,6 @@ def _shown_path(path: Path) -> str:
 
 
 def _comment(path: Path) -> str:
-    """The comment that a file begins with."""
     lines: list[str] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -152,7 +151,6 @@ def _sentence(path: Path) -> str:
 
 
 def _clause(path: Path) -> str:
-    """The beginning of the first sentence, which names the thing."""
     clause = _CLAUSE_END.split(_comment(path), maxsplit=1)[0].rstrip(".")
     return clause if len(clause) <= LONGEST_CLAUSE else clause.partition(", ")[0]
 
@@ -254,7 +252,6 @@ def _technology(path: Path) -> Row:
 
 
 def _chips() -> list[Row]:
-    """The known chips of the default design space."""
     from Estimator.chips.design_space_files import load_design_space
     from Estimator.hardware_files import hardware_path
 

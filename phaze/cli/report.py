@@ -30,8 +30,6 @@ PAGE = "report.html"
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """A page, and where it goes if nobody says."""
-
     report: Report
     path: Path
 
@@ -121,7 +119,6 @@ def run(command: DrawnReport) -> int:
 
 
 def _one_or_two(folders: Sequence[Path], run_code: frozenset[str] | None) -> _Drawn:
-    """The page of one run, or of two compared."""
     from phaze.runs.finished_run import open_run
 
     runs = [open_run(folder, run_code) for folder in folders]
@@ -139,7 +136,6 @@ def _one_or_two(folders: Sequence[Path], run_code: frozenset[str] | None) -> _Dr
 
 
 def _many(folders: Sequence[Path], output: Path | None, command: DrawnReport) -> _Drawn:
-    """The page of many points, and the reports of the points that it leads to."""
     from phaze.report.pages.points.best_points import best_points
     from phaze.report.pages.points.points_report import points_report
     from phaze.studies.sweep.points_read import is_sweep, read_points
@@ -173,7 +169,6 @@ def _many(folders: Sequence[Path], output: Path | None, command: DrawnReport) ->
 
 
 def _beside(points: PointSet, file: str) -> Section:
-    """What the answers of others in ``file`` are beside the curves of ``points``."""
     from phaze.report.pages.points.side_by_side import side_by_side, side_by_side_section
     from phaze.studies.sweep.other_answers import read_other_answers
     from phaze_common.files import user_path

@@ -91,11 +91,7 @@ def _answers(command: Serve) -> Answers:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there.
-
-    Raises:
-        InputError: the port is in use or reserved, or the host is none of this machine.
-    """
+    """A socket that listens there."""
     if not 0 <= port <= MOST_PORT:
         raise InputError(
             f"--port {port} is no port; give one from 1 to {MOST_PORT}, or 0 for any that is free"
@@ -128,11 +124,7 @@ def _shown(host: str) -> str:
 
 
 def _libraries() -> Any:
-    """The server's library.
-
-    Raises:
-        PhazeError: what serving needs is not installed.
-    """
+    """The server's library."""
     need_libraries("serve")
     try:
         import starlette  # noqa: F401

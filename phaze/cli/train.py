@@ -169,7 +169,6 @@ def _job(given: PlanToTrain, folder: Path, command: Train) -> Job:
 def _report(
     job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord | None, command: Train
 ) -> int:
-    """Write and print what was measured; fails where the check found another training."""
     from phaze.report.pages.page import page
     from phaze.report.pages.training.training_report import training_report
     from phaze.report.training_run import measured_timeline, training_tables

@@ -122,7 +122,6 @@ def run(command: Validate) -> int:
 def _operators(
     command: Validate, table: Path, device: str | None, cluster: str | None, software: str | None
 ) -> int:
-    """Compare a table of measured operators with what a device is priced with."""
     from phaze.report.tables.operator_tables import operator_tables
     from phaze.validation.operator_tables import validate_operators
     from phaze_common.records import to_json

@@ -72,7 +72,6 @@ def asked_changes(values: Mapping[str, Any], *, whole: bool) -> tuple[ConstantCh
 
 
 def _meant(key: str, text: str, *, whole: bool) -> str:
-    """The change that a shorthand means."""
     path, unit = SHORTHANDS[key]
     given = text.strip()
     what = f"{key} is {text!r:.100}"

@@ -103,7 +103,6 @@ def _check_whole_chips(request: Request) -> None:
 
 
 def _check_designed(request: Request) -> None:
-    """Refuse what means nothing on accelerators that are designed."""
     _check_whole_chips(request)
     if request.hardware.space_part is not None:
         check_part(request)
@@ -147,7 +146,6 @@ def check_part(request: Request) -> None:
 
 
 def _check_offload(request: Request) -> None:
-    """Refuse host memory that cannot be reached, and what a plan cannot keep there."""
     terms = request.plan.offload or ()
     if request.mode is Mode.SEARCH:
         offloads_searched(terms)
@@ -185,7 +183,6 @@ def _check_batch(request: Request) -> None:
 
 
 def _check_models(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Widths, degrees and lengths that a model cannot be split into."""
     most = request.records.cluster.num_devices
     too_wide = [width for width in request.plan.tp if width > most]
     if too_wide:
@@ -232,8 +229,6 @@ def _graph_keys(request: Request, model: str, ep_degrees: tuple[int, ...]) -> It
 
 @dataclass(frozen=True)
 class _Degrees:
-    """Degrees of parallelism, None where any is possible."""
-
     tp: int
     tp2: int
     cp: int
@@ -257,7 +252,6 @@ class _Degrees:
 
 
 def _check_degrees(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Refuse degrees of which no combination fits the devices, with those that would."""
     devices, every = _devices(request), request.search.use_all_devices
     if any(degrees.fit(devices, all_used=every) for degrees in _combinations(request)):
         return
@@ -383,7 +377,6 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
 
 
 def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Refuse panels that divide no products, or where there are none."""
     several = [panels for panels in request.plan.panels if panels > 1]
     if not several:
         return
@@ -397,7 +390,6 @@ def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None
 
 
 def _check_exchange(request: Request) -> None:
-    """Refuse an exchange of keys and values that no layout of a search has."""
     if (
         request.plan.layout == (LayoutName.ONE_D,)
         and KeyExchange.GATHER not in request.plan.exchange
@@ -409,7 +401,6 @@ def _check_exchange(request: Request) -> None:
 
 
 def _check_pinned(request: Request) -> None:
-    """Refuse what no plan of the layouts that are searched has."""
     layouts = {*request.plan.layout}
     given = f"given layout {', '.join(request.plan.layout)}"
     if layouts.isdisjoint({LayoutName.TWO_D, LayoutName.AUTO}) and max(request.plan.tp2) > 1:
@@ -420,7 +411,6 @@ def _check_pinned(request: Request) -> None:
 
 
 def _check_searched(order: Assignment, request: Request) -> None:
-    """Refuse an assignment to tiers that no plan of a search can have."""
     cluster = request.records.cluster
     check_assignment(order, {}, cluster)
     used, devices = math.prod(order.occupied), _devices(request)
@@ -510,7 +500,6 @@ def _second_widths_and_contexts(request: Request) -> list[tuple[int, int]]:
 
 
 def _devices(request: Request) -> int:
-    """Devices that a plan may use."""
     return request.records.cluster.num_devices
 
 

@@ -118,7 +118,6 @@ def _of_layouts(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
 
 
 def _lengths(values: Mapping[str, Any], where: Situation) -> tuple[int, ...]:
-    """Tokens per sample of every model, as far as ``values`` say them."""
     stated = values.get("sequence_length")
     if stated is None:
         return tuple(family.sequence_length for family in where.families)
@@ -264,5 +263,4 @@ def schedule_of(stated: PipelineSchedule | None, interleave: int) -> PipelineSch
 
 
 def _overlaps(where: Situation, name: str) -> bool:
-    """What the framework does."""
     return bool(getattr(where.hardware.software, name))

@@ -88,11 +88,7 @@ def _distinct(cells: NDArray[Any], field: StatedField, setting: Setting) -> NDAr
 
 
 def _cell(cell: object, row: int, field: StatedField, setting: Setting) -> Any:
-    """A cell in the type of its field.
-
-    Raises:
-        InputError: it is not what the setting takes.
-    """
+    """A cell in the type of its field."""
     where, cell = f"plan {row}", cell.item() if isinstance(cell, np.generic) else cell
     if _is_missing(cell):
         if setting.key in LEFT_OPEN:

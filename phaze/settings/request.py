@@ -561,7 +561,6 @@ def request_fields() -> tuple[StatedField, ...]:
 
 @cache
 def _homes() -> Mapping[str, str]:
-    """The section of a request that has a field, by the field's name."""
     return {each.name: home for home, record in SECTIONS.items() for each in fields(record)}
 
 

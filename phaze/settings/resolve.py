@@ -202,7 +202,6 @@ def _combine(stated: Combine | None, models: tuple[WeightedModel, ...]) -> Combi
 
 
 def _front(stated: tuple[FrontAxis, ...] | None) -> tuple[FrontAxis, ...] | None:
-    """The axes of a front in one order, throughput first."""
     if stated is None or stated == (FrontAxis.NONE,):
         return stated
     if FrontAxis.NONE in stated:
@@ -265,7 +264,6 @@ class _Loaded:
 def _hardware(
     values: Mapping[str, Any], mode: Mode, files: HardwareFiles
 ) -> tuple[dict[str, str | None], ResolvedHardware]:
-    """Names of the hardware as they will be recorded, and what they stand for."""
     named = {key: files.named(key, values[key]) for key in NAMED if key in values}
     refusals = Refusals()
     for key, load in (("cluster", files.cluster), ("software", files.software)):
@@ -391,11 +389,7 @@ def _check_own_links(
     space: DesignSpace, chip: Accelerator | None, stated: Cluster, used: Cluster
 ) -> None:
     """Refuse links of chips that ``used``, which is ``stated`` with other constants, has no use
-    for, or no use for its own.
-
-    Raises:
-        InputError: says what it could use.
-    """
+    for, or no use for its own."""
     axis = space.axes.links or () if chip is None else (chip.links,)
     own = [own_links(text) for text in axis if text is not None]
     for links in own:
