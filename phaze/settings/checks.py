@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from Estimator.plans.assignment import AXES, Assignment, check_assignment
+from Estimator.plans.axes import PLAN_AXES
 from Estimator.plans.cuts import balanced_cuts
 from Estimator.plans.offload import offload_of, offloads_searched
 from Estimator.plans.plan import check_cluster, check_plan
@@ -32,6 +33,7 @@ from Solver.chip_figures import OF_WHOLE_CHIPS
 from Solver.plans.empty_spaces import why_empty
 
 OF_WHOLE_DIES = (FrontAxis.POWER, FrontAxis.COST, FrontAxis.CARBON)
+DEGREES = tuple(each.key for each in PLAN_AXES if each.key in AXES)
 SHOWN = 12  # values listed in a refusal
 
 
@@ -229,43 +231,29 @@ def _graph_keys(request: Request, model: str, ep_degrees: tuple[int, ...]) -> It
 
 @dataclass(frozen=True)
 class _Degrees:
-    tp: int
-    tp2: int
-    cp: int
-    pp: int | None
-    dp: int | None
+    of: Mapping[str, int | None]  # by axis, None where any is possible
 
     @property
     def stated(self) -> int:
         """Devices of what is stated."""
-        return self.tp * self.tp2 * self.cp * (self.pp or 1) * (self.dp or 1)
+        return math.prod(degree or 1 for degree in self.of.values())
 
     def fit(self, devices: int, *, all_used: bool) -> bool:
         """Whether some plan with them uses at most, or exactly, so many devices."""
         if not all_used:
             return self.stated <= devices
-        return devices % self.stated == 0 if None in {self.pp, self.dp} else devices == self.stated
+        return devices % self.stated == 0 if None in self.of.values() else devices == self.stated
 
     def most_replicas(self, devices: int) -> int:
         """The largest dp; others divide it where all devices are used."""
-        return self.dp or devices // self.stated
+        return self.of["dp"] or devices // self.stated
 
 
 def _check_degrees(request: Request, families: Mapping[str, ModelFamily]) -> None:
     devices, every = _devices(request), request.search.use_all_devices
     if any(degrees.fit(devices, all_used=every) for degrees in _combinations(request)):
         return
-    tp2, cp = (
-        tuple(sorted({*values}))
-        for values in zip(*_second_widths_and_contexts(request), strict=True)
-    )
-    axes = {
-        "tp": request.plan.tp,
-        "tp2": tp2,
-        "cp": cp,
-        "pp": request.plan.pp,
-        "dp": request.plan.dp,
-    }
+    axes = _values_of_axes(request)
     shown = " x ".join(
         f"{name} {_listed(values)}" for name, values in axes.items() if values not in {None, (1,)}
     )
@@ -344,8 +332,8 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
         {
             (
                 degrees.most_replicas(devices),
-                degrees.cp,
-                degrees.dp is not None or (every and degrees.pp is not None),
+                degrees.of["cp"] or 1,
+                degrees.of["dp"] is not None or (every and degrees.of["pp"] is not None),
             )
             for degrees in _combinations(request)
             if degrees.fit(devices, all_used=every)
@@ -419,18 +407,7 @@ def _check_searched(order: Assignment, request: Request) -> None:
             f"{order} assigns {used} devices, but a plan is to use all {devices} of "
             f"{cluster.name}; assign as many, or give --devices {used}"
         )
-    tp2, cp = (
-        tuple(sorted({*values}))
-        for values in zip(*_second_widths_and_contexts(request), strict=True)
-    )
-    searched = {
-        "tp": request.plan.tp,
-        "tp2": tp2,
-        "cp": cp,
-        "dp": request.plan.dp,
-        "pp": request.plan.pp,
-        "ep": request.plan.ep,
-    }
+    searched = _values_of_axes(request) | {"ep": request.plan.ep}
     for axis in (*AXES, "ep"):
         degree, values = math.prod(getattr(order, axis)), searched[axis]
         if values is not None and degree not in values:
@@ -478,11 +455,18 @@ def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
 
 
 def _combinations(request: Request) -> Iterator[_Degrees]:
-    for tp, (tp2, cp) in product(request.plan.tp, _second_widths_and_contexts(request)):
-        yield from (
-            _Degrees(tp, tp2, cp, pp, dp)
-            for pp, dp in product(_open(request.plan.pp), _open(request.plan.dp))
-        )
+    free = [axis for axis in DEGREES if axis not in {"tp2", "cp"}]
+    for tp2, cp in _second_widths_and_contexts(request):
+        for degrees in product(*(_open(getattr(request.plan, axis)) for axis in free)):
+            yield _Degrees({**dict(zip(free, degrees, strict=True)), "tp2": tp2, "cp": cp})
+
+
+def _values_of_axes(request: Request) -> dict[str, tuple[int, ...] | None]:
+    """The degrees of every axis of devices, None where all that are possible are searched."""
+    second = zip(*_second_widths_and_contexts(request), strict=True)
+    tp2, cp = (tuple(sorted({*values})) for values in second)
+    found = {axis: getattr(request.plan, axis) for axis in DEGREES}
+    return found | {"tp2": tp2, "cp": cp}
 
 
 def _second_widths_and_contexts(request: Request) -> list[tuple[int, int]]:

@@ -4,11 +4,14 @@ priced."""
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 from Estimator.devices.device import Device
 from Estimator.network.cluster import Cluster
-from Estimator.plans.axes import plan_axis
+from Estimator.plans.axes import PLAN_AXES, plan_axis
+from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.widths import allowed_widths, panels_fit
 from phaze.settings.hardware import ResolvedHardware
@@ -18,7 +21,6 @@ from phaze_common.choices import (
     LayoutName,
     PipelineSchedule,
     Precision,
-    Recompute,
 )
 from phaze_common.errors import InputError
 from phaze_common.settings import ALL
@@ -32,6 +34,7 @@ USUAL_PANELS = 4
 MOST_SHARING = 64
 MOST_SHARING_CHIPS = 8  # of chips to design: every layout is scheduled on all of them
 EITHER = (False, True)
+OVERLAPS = ("overlap_gradients", "overlap_tensor")
 
 
 @dataclass(frozen=True)
@@ -54,35 +57,23 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
     batch = values.get("global_batch_size", plan_axis("global_batch_size").axis.usual)
     widely = everything | ({"tp", "zero_stage"} if where.on_devices else set())
     split = where.on_devices and all(family.splits_sequence for family in where.families)
-    plans: dict[str, Any] = {
-        "micro_batch_size": tuple(size for size in MICRO_BATCH_SIZES if batch % size == 0)
-        if where.on_devices
-        else (1,),
+    plans: dict[str, Any] = {each.key: each.axis.usual for each in PLAN_AXES}
+    sizes = tuple(size for size in MICRO_BATCH_SIZES if batch % size == 0)
+    plans |= {
+        "micro_batch_size": sizes if where.on_devices else (1,),
         "tp": widths_inside_a_node(where.families, where.hardware.cluster)
         if "tp" in widely
         else (1,),
-        "pp": None,
-        "dp": None,
-        "cp": (1,),
-        "layout": (LayoutName.ONE_D,),
-        "tp2": (1,),
-        "panels": (1,),
-        "exchange": (KeyExchange.GATHER,),
         "ep": expert_degrees(where),
-        "recompute": tuple(Recompute),
         "sequence_parallel": EITHER if split or "sequence_parallel" in everything else (False,),
         "interleave": None if where.on_devices or "interleave" in everything else (1,),
         "zero_stage": ZERO_STAGES if "zero_stage" in widely else (0,),
         "group_order": _orders(where, everything),
-        "overlap_gradients": EITHER
-        if "overlap_gradients" in everything
-        else (_overlaps(where, "overlap_gradients"),),
-        "overlap_tensor": EITHER
-        if "overlap_tensor" in everything
-        else (_overlaps(where, "overlap_tensor"),),
         "global_batch_size": batch,
         "precision": usual_precision(where.hardware.device),
     }
+    for key in OVERLAPS:
+        plans[key] = EITHER if key in everything else (_overlaps(where, key),)
     plans |= _of_layouts(values, where)
     if "tp" in widely and given.get("sequence_parallel") == (True,):
         plans["tp"] = tuple(
@@ -141,28 +132,21 @@ def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     axes = ("tp", "tp2", "pp", "cp") if values.get("tp2", 1) > 1 else ("tp", "pp", "cp")
     degrees = {name: values.get(name, 1) for name in axes}
     dp = replicas_of(values.get("dp"), values.get("devices"), degrees)
-    interleave = values.get("interleave", 1)
-    plan = {
-        **degrees,
-        "dp": dp,
-        "ep": values.get("ep", 1),
-        "layout": values.get("layout", LayoutName.ONE_D),
-        "tp2": values.get("tp2", 1),
-        "panels": values.get("panels", usual_panels(where) if _multiplies_in_panels(values) else 1),
-        "exchange": values.get("exchange", KeyExchange.GATHER),
-        "micro_batch_size": values.get("micro_batch_size", 1),
-        "recompute": values.get("recompute", Recompute.NONE),
-        "sequence_parallel": values.get("sequence_parallel", False),
-        "interleave": interleave,
-        "zero_stage": values.get("zero_stage", 3 if values.get("fsdp") else 0),
-        "group_order": values.get("group_order", GroupOrder.DATA_INNER),
-        "overlap_gradients": values.get("overlap_gradients", _overlaps(where, "overlap_gradients")),
-        "overlap_tensor": values.get("overlap_tensor", _overlaps(where, "overlap_tensor")),
+    usual = UniformPlan()
+    plan: dict[str, Any] = {
+        each.key: value
+        for each in PLAN_AXES
+        if each.field.holds_many
+        and isinstance(value := attrgetter(each.attribute)(usual), int | Enum)
     }
+    plan["panels"] = usual_panels(where) if _multiplies_in_panels(values) else 1
+    plan["zero_stage"] = 3 if values.get("fsdp") else 0
+    plan |= {key: _overlaps(where, key) for key in OVERLAPS}
+    plan = {key: values.get(key, value) for key, value in plan.items()} | {"dp": dp}
     return {key: (value,) for key, value in plan.items()} | {
         "devices": dp * math.prod(degrees.values()),
         "global_batch_size": values.get("global_batch_size", dp * plan["micro_batch_size"]),
-        "schedule": schedule_of(values.get("schedule"), interleave),
+        "schedule": schedule_of(values.get("schedule"), plan["interleave"]),
         "precision": values.get("precision", usual_precision(where.hardware.device)),
     }
 
