@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import STDOUT, print_rows
+from phaze.settings.folders import folders_of
 from phaze.settings.request import HardwareSettings
 from phaze_common.echo import say
 from phaze_common.errors import InputError
+from phaze_common.files import named_file, output_file
 from phaze_common.settings import COMMAND_LINE
+from phaze_common.written_files import write_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,9 +36,6 @@ def run(command: Accelerators) -> int:
     from Estimator.chips.cores_file import cores_json
     from Estimator.chips.design_space_files import load_design_space
     from phaze.settings.designed_chips import CORES
-    from phaze.settings.folders import folders_of
-    from phaze_common.files import named_file, output_file
-    from phaze_common.written_files import write_output
 
     specified = mode.search_settings().read(command.settings, COMMAND_LINE).get("design_space")
     name = named_file("design_space", specified or str(HardwareSettings.design_space))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,8 +13,10 @@ from typing import TYPE_CHECKING
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
+from phaze.settings.folders import cached_folders
 from phaze_common import file_formats
 from phaze_common.errors import InputError
+from phaze_common.files import user_path, write_atomically
 from phaze_common.settings import COMMAND_LINE
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ class Calibrate(mode.Command):
 def run(command: Calibrate) -> int:
     """Fit what was named to the tables, write it and print the errors of the fit."""
     from phaze.settings.hardware import HardwareFiles
-    from phaze_common.files import user_path, write_atomically
     from phaze_common.sealed import text_with_digest
 
     named = mode.plan_settings().read(command.settings, COMMAND_LINE)
@@ -98,12 +98,9 @@ def run(command: Calibrate) -> int:
 
 
 def _to_runs(command: Calibrate, key: str, text: object) -> int:
-    from phaze.settings.folders import cached_folders
     from phaze.settings.hardware import HardwareFiles
     from phaze.validation.fitted_runs import cluster_text, device_text, fit_runs
     from phaze.validation.run import validate
-    from phaze_common.files import user_path, write_atomically
-    from phaze_common.progress import progress_for
     from phaze_common.sealed import text_with_digest
 
     assert command.runs_file is not None
@@ -119,7 +116,7 @@ def _to_runs(command: Calibrate, key: str, text: object) -> int:
         HardwareFiles().named(key, str(text)),
     )
     named = {"device": None, "cluster": None} | {key: start}
-    progress = progress_for(sys.stderr, quiet=command.quiet)
+    progress = command.progress
     report = validate(
         runs, named["device"], named["cluster"], None, cached_folders().graphs, progress, _no_plans
     )
@@ -178,7 +175,6 @@ def _fit_table(fit: RunFit, key: str, again: float | None) -> Table:
 
 
 def _output(command: Calibrate) -> Path:
-    from phaze_common.files import user_path
 
     if command.output is None:
         raise InputError(

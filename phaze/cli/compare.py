@@ -6,9 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from GraphExtractor.permission import files_to_run
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
+from phaze_common.errors import InputError
+from phaze_common.files import user_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +34,9 @@ class Compare(mode.Command):
 
 def run(command: Compare) -> int:
     """Print where an iteration goes, measured and predicted, and what to calibrate."""
-    from GraphExtractor.permission import files_to_run
     from phaze.report.tables.comparison_tables import comparison_tables
     from phaze.runs.plan_files import evaluate_request
     from phaze.studies.trace_comparison import compare_traces
-    from phaze_common.errors import InputError
-    from phaze_common.files import user_path
     from phaze_common.records import to_json
 
     if command.iterations is not None and command.iterations < 1:

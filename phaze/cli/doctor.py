@@ -17,6 +17,7 @@ from phaze.cli.installed import Finding, Verdict, extras, own_names, packages
 from phaze.cli.printing import print_rows
 from phaze.settings.folders import REPOSITORY, Folders, check_output, folders_of
 from phaze_common.errors import PhazeError
+from phaze_common.files import user_path
 from phaze_common.requirements import requirements
 
 OLDEST_PYTHON = (3, 11)
@@ -34,8 +35,6 @@ class Doctor(mode.Command):
 
 def run(command: Doctor) -> int:
     """Check the installation and print what was found; fails if something needed is missing."""
-    from phaze_common.files import user_path
-
     output = None if command.output is None else user_path(command.output)
     if output is not None:
         check_output(output)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from GraphExtractor.permission import files_to_run
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE, NOTHING_FEASIBLE
 from phaze.cli.printing import print_answer
 from phaze_common.errors import InputError
+from phaze_common.files import user_path
 
 if TYPE_CHECKING:
     from phaze.settings.launched import LaunchReading
@@ -45,7 +47,6 @@ class Evaluate(mode.Command):
 
 def run(command: Evaluate) -> int:
     """Predict time and memory of one iteration of the plan and print them."""
-    from GraphExtractor.permission import files_to_run
     from phaze.runs.plan_files import evaluate_request
 
     launch = None
@@ -87,7 +88,6 @@ def _launched(command: Evaluate) -> LaunchReading:
     from phaze.exports.launchers import read_launch
     from phaze.settings.asked_constants import dotted
     from phaze.settings.request import settings_for
-    from phaze_common.files import user_path
     from phaze_common.settings import COMMAND_LINE
     from phaze_common.stated_fields import Mode
 
@@ -114,7 +114,6 @@ def _plain(value: object) -> str:
 def _request(command: Evaluate, launch: LaunchReading) -> Request:
     """The plan of a launch, under what the command line says."""
     from phaze.settings.resolve import resolve
-    from phaze_common.files import user_path
     from phaze_common.stated_fields import Mode
 
     path, found = user_path(str(command.launcher)), launch.settings

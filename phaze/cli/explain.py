@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE, NOTHING_FEASIBLE
-from phaze_common.echo import say
+from phaze.cli.printing import print_shown
+from phaze_common.files import user_path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,19 +42,15 @@ def run(command: Explain) -> int:
     """Explain the answer of a run, and what alternatives would cost."""
     from phaze import library
     from phaze.report.tables.explain_tables import print_explanation
-    from phaze_common.files import user_path
-    from phaze_common.progress import progress_for
     from phaze_common.records import to_json
 
     run = library.open_run(user_path(command.run_folder), command.run_code)
-    progress = progress_for(sys.stderr, quiet=command.quiet)
+    progress = command.progress
     explanation = library.explain(
         run, command.instead, progress, command.what_if, moldable=command.moldable
     )
-    if command.output_format == "json":
-        say(sys.stdout, json.dumps(json.loads(to_json(explanation)), indent=2).splitlines())
-    else:
-        print_explanation(explanation, sys.stdout, wide=command.wide)
+    as_json = json.dumps(json.loads(to_json(explanation)), indent=2)
+    print_shown(as_json, print_explanation, explanation, command)
     others = explanation.alternatives
     impossible = others and all(each.slower is None for each in others)
     return NOTHING_FEASIBLE if impossible else DONE

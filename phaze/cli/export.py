@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from GraphExtractor.permission import files_to_run
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze_common.errors import InputError
+from phaze_common.files import user_path
+from phaze_common.numbers import percent
+from phaze_common.written_files import write_outputs
 
 if TYPE_CHECKING:
     from phaze.exports.launch import ExportedFile
@@ -54,12 +58,9 @@ class Export(mode.Command):
 
 def run(command: Export) -> int:
     """Write the files that launch the plan of a run, or refuse what the program cannot be told."""
-    from GraphExtractor.permission import files_to_run
     from phaze.exports.jobs import check_job, job_file
     from phaze.exports.registry import exporter
     from phaze.studies.exported_plan import launch_of, nearest
-    from phaze_common.files import user_path
-    from phaze_common.numbers import percent
 
     program = exporter(command.to)
     if command.job is not None:
@@ -100,7 +101,6 @@ def run(command: Export) -> int:
 
 
 def _write(folder: Path, files: Sequence[ExportedFile], *, force: bool) -> None:
-    from phaze_common.written_files import write_outputs
 
     contents = {
         file.path: file.content.encode() if isinstance(file.content, str) else file.content

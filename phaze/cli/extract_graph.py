@@ -27,7 +27,7 @@ def run(command: ExtractGraph) -> int:
     request = study.request_of(command)
     if command.dry_run:
         return study.print_size(request, command)
-    progress = study.progress_of(command)
+    progress = command.progress
     rows = [
         _described(graph) | _by_bytes(graph, request)
         for graph in study.graphs_of(request, progress)

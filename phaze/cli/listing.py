@@ -64,13 +64,9 @@ def run(command: ListCommand) -> int:
     if kind == "models":
         return models.run(models.Models(output_format=command.output_format))
     rows = _rows(kind)
-    if command.output_format == "json":
-        print_rows(kind, rows, command)
-        return DONE
-    print_rows(
-        kind, [{key: value for key, value in row.items() if key != "file"} for row in rows], command
-    )
-    say(sys.stdout, [_how_to_name(kind)])
+    print_rows(kind, rows, command, json_only=["file"])
+    if command.output_format != "json":
+        say(sys.stdout, [_how_to_name(kind)])
     return DONE
 
 

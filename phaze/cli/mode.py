@@ -3,12 +3,14 @@ flags, and the function that runs it. Imports nothing heavy, so that ``--help`` 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 from phaze.settings.request import setting_groups, settings_for
+from phaze_common.progress import Progress, progress_for
 from phaze_common.settings import SettingTable
 from phaze_common.stated_fields import Mode as RequestMode
 
@@ -132,6 +134,11 @@ class Command:
     )
     quiet: bool = flag(False, "log warnings only, no progress", names=("--quiet", "-q"))
     wide: bool = flag(False, "print all columns of tables, however narrow the terminal is")
+
+    @property
+    def progress(self) -> Progress:
+        """Where the mode reports how far it is."""
+        return progress_for(sys.stderr, quiet=self.quiet)
 
 
 @dataclass(frozen=True)

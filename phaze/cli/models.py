@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE
-from phaze_common.echo import say
+from phaze.cli.printing import print_answer
 from phaze_common.numbers import number
 from phaze_common.refusals import Refusals
 
@@ -33,22 +33,18 @@ def run(command: Models) -> int:
     from GraphExtractor.models.registry import canonical_name, find_model, listed_models
     from GraphExtractor.models.resnet_dimensions import EXAMPLE
     from phaze.report.table import plain_table
-    from phaze.report.terminal import print_lines, print_tables
+    from phaze.report.terminal import print_lines
 
     refusals = Refusals()
     found = [refusals.attempt(partial(canonical_name, name), "") for name in command.names]
     refusals.raise_any()
     names = found or list(listed_models())
     rows = [_row(name, find_model(name)) for name in dict.fromkeys(names)]
-    if command.output_format == "json":
-        say(sys.stdout, json.dumps(rows, indent=2).splitlines())
-        return DONE
     spared = ("also called", "experts", "family", "active", "sequence", "hidden")
-    print_tables(
-        [plain_table("models", [_shown(row) for row in rows], spared)],
-        sys.stdout,
-        wide=command.wide,
-    )
+    table = plain_table("models", [_shown(row) for row in rows], spared)
+    print_answer(json.dumps(rows, indent=2), lambda: [table], command)
+    if command.output_format == "json":
+        return DONE
     lines = [
         "a tensor parallel width (tp) divides the number given; parameters are those of the "
         "released checkpoint or the paper",

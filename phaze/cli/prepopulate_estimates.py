@@ -31,7 +31,7 @@ def run(command: PrepopulateEstimates) -> int:
     from Estimator.chips.latency_table import load_or_populate
     from phaze.settings.designed_chips import design_space_of, designed_accelerators
 
-    progress, folder = study.progress_of(command), request.folders.estimates
+    progress, folder = command.progress, request.folders.estimates
     accelerators, platform = designed_accelerators(request), design_space_of(request).platform
     rows: list[dict[str, object]] = []
     for graph in study.graphs_of(request, progress):

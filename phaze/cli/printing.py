@@ -33,6 +33,14 @@ def print_rows(
     print_answer(json.dumps(rows, indent=2), lambda: [plain_table(title, shown, spared)], command)
 
 
+def print_shown(as_json: str, show: Callable[..., None], answer: object, command: Command) -> None:
+    """Write ``as_json``, or let ``show`` write the ``answer``."""
+    if command.output_format == "json":
+        say(sys.stdout, as_json.splitlines())
+    else:
+        show(answer, sys.stdout, wide=command.wide)
+
+
 def print_answer(as_json: str, tables: Callable[[], Sequence[Table]], command: Command) -> None:
     """Write what ``command`` asked for: ``as_json``, or the ``tables``."""
     from phaze.report.terminal import print_tables

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +13,7 @@ from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
 from phaze_common.errors import InputError
+from phaze_common.files import user_path
 from phaze_common.settings import COMMAND_LINE
 
 if TYPE_CHECKING:
@@ -61,12 +61,10 @@ class Profile(mode.Command):
 
 def run(command: Profile) -> int:
     """Measure what the database does not hold yet, and print what it holds."""
-    from phaze_common.progress import progress_for
-
     request = _request(command)
     from phaze.runtime.profiling.run import profile as measure
 
-    summary = measure(request, progress_for(sys.stderr, quiet=command.quiet))
+    summary = measure(request, command.progress)
     _warn(summary, request.noise)
     report = _report(summary)
     print_answer(json.dumps(report, indent=2), lambda: [_table(report)], command)
@@ -75,7 +73,6 @@ def run(command: Profile) -> int:
 
 
 def _request(command: Profile) -> ProfileRequest:
-    from phaze_common.files import user_path
 
     if command.output is None:
         raise InputError(

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from GraphExtractor.permission import files_to_run
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE
+from phaze.settings.folders import check_output
 from phaze_common.echo import say
 from phaze_common.errors import InputError, PhazeError
+from phaze_common.files import output_file, user_path
+from phaze_common.written_files import write_output
 
 if TYPE_CHECKING:
     from phaze.report.pages.figures import Report, Section
@@ -70,11 +74,7 @@ class DrawnReport(mode.Command):
 
 def run(command: DrawnReport) -> int:
     """Write the page, and the figures where they are asked for, and print where they are."""
-    from GraphExtractor.permission import files_to_run
-    from phaze.settings.folders import check_output
     from phaze.studies.sweep.points_read import is_sweep
-    from phaze_common.files import output_file, user_path
-    from phaze_common.written_files import write_output
 
     output = None if command.output is None else output_file(command.output)
     folder = None if command.figures is None else user_path(command.figures)
@@ -106,15 +106,11 @@ def run(command: DrawnReport) -> int:
     write_output(path, page(drawn.report).encode(), force=command.force)
     figures = () if folder is None else write_figures(drawn.report, folder, force=command.force)
     logger.info("open %s in a browser; it needs nothing else", path)
+    written = [str(path), *map(str, figures)]
     if command.output_format == "json":
-        say(
-            sys.stdout,
-            json.dumps(
-                {"report": str(path), "figures": [str(each) for each in figures]}, indent=2
-            ).splitlines(),
-        )
-    else:
-        say(sys.stdout, map(str, (path, *figures)))
+        answer = {"report": written[0], "figures": written[1:]}
+        written = json.dumps(answer, indent=2).splitlines()
+    say(sys.stdout, written)
     return DONE
 
 
@@ -139,9 +135,8 @@ def _many(folders: Sequence[Path], output: Path | None, command: DrawnReport) ->
     from phaze.report.pages.points.best_points import best_points
     from phaze.report.pages.points.points_report import points_report
     from phaze.studies.sweep.points_read import is_sweep, read_points
-    from phaze_common.progress import progress_for
 
-    points, progress = read_points(folders), progress_for(sys.stderr, quiet=command.quiet)
+    points, progress = read_points(folders), command.progress
     answered = () if command.beside is None else (_beside(points, command.beside),)
     own = folders[0] if len(folders) == 1 else folders[-1].absolute().parent
     path = output or own / (PAGE if is_sweep(folders[0]) and len(folders) == 1 else "points.html")
@@ -171,7 +166,6 @@ def _many(folders: Sequence[Path], output: Path | None, command: DrawnReport) ->
 def _beside(points: PointSet, file: str) -> Section:
     from phaze.report.pages.points.side_by_side import side_by_side, side_by_side_section
     from phaze.studies.sweep.other_answers import read_other_answers
-    from phaze_common.files import user_path
 
     path = user_path(file)
     return side_by_side_section(
@@ -183,7 +177,6 @@ def _report_of_point(point: ReadPoint, *, force: bool) -> Path | None:
     """The report of a point, written unless it is newer than the run; None: unreadable."""
     from phaze.report.pages.page import page
     from phaze_common.run_files import BEST
-    from phaze_common.written_files import write_output
 
     assert point.folder is not None  # only those that have one are asked for
     path = point.folder / PAGE

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE, Stopped
-from phaze_common.echo import say
+from phaze.cli.printing import print_shown
 from phaze_common.errors import InputError
+from phaze_common.files import user_path
 
 if TYPE_CHECKING:
     from phaze.runs.finished_run import FinishedRun
@@ -51,7 +51,6 @@ def run(command: Robust) -> int:
     from phaze import library
     from phaze.report.tables.robust_tables import print_robustness
     from phaze.studies.robust.records import keep_robustness
-    from phaze_common.files import user_path
     from phaze_common.records import to_json
 
     run = library.open_run(user_path(command.run_folder), command.run_code)
@@ -62,10 +61,8 @@ def run(command: Robust) -> int:
             "the run stays as it is; the same command samples its constants from the start"
         ) from stop
     keep_robustness(run.folder, answer)
-    if command.output_format == "json":
-        say(sys.stdout, json.dumps(json.loads(to_json(answer)), indent=2).splitlines())
-    else:
-        print_robustness(answer, sys.stdout, wide=command.wide)
+    as_json = json.dumps(json.loads(to_json(answer)), indent=2)
+    print_shown(as_json, print_robustness, answer, command)
     return DONE
 
 
@@ -73,7 +70,6 @@ def _answer(run: FinishedRun, command: Robust) -> Robustness:
     import joblib
 
     from phaze.studies.robust.robustness import robustness
-    from phaze_common.progress import progress_for
 
     return robustness(
         run,
@@ -81,7 +77,7 @@ def _answer(run: FinishedRun, command: Robust) -> Robustness:
         contenders=command.contenders,
         seed=command.seed,
         workers=command.workers or int(joblib.cpu_count()),
-        progress=progress_for(sys.stderr, quiet=command.quiet),
+        progress=command.progress,
     )
 
 

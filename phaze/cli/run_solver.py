@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE, FAILED, NOTHING_FEASIBLE
-from phaze.cli.study import STUDY_USAGES, StudyCommand, print_size, progress_of, request_of
-from phaze_common.echo import say
+from phaze.cli.printing import print_shown
+from phaze.cli.study import STUDY_USAGES, StudyCommand, print_size, request_of
 from phaze_common.errors import InputError
 from phaze_common.numbers import number
 from phaze_common.progress import duration
@@ -74,11 +73,8 @@ def run(command: RunSolver) -> int:
     else:
         from phaze.studies.search_run import run_search
 
-        result, failed = run_search(request, progress_of(command)), False
-    if command.output_format == "json":
-        say(sys.stdout, best_json(result).decode().splitlines())
-    else:
-        print_result(result, sys.stdout, wide=command.wide)
+        result, failed = run_search(request, command.progress), False
+    print_shown(best_json(result).decode(), print_result, result, command)
     if failed:
         return FAILED
     other = result.heterogeneous
@@ -113,7 +109,7 @@ def _searched_in_parts(
         level = logging.WARNING if part.status is Status.FAILED else logging.INFO
         logger.log(level, "[%d/%d] part %s: %s", ended, count, part.part, outcome)
 
-    joined = run_parts(request, count, executor, command.executor, progress_of(command), report)
+    joined = run_parts(request, count, executor, command.executor, command.progress, report)
     if joined.parts.failed:
         logger.warning("%s", failures(joined.parts))
     return joined.result, bool(joined.parts.failed)

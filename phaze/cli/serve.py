@@ -11,11 +11,13 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from GraphExtractor.permission import files_to_run
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE, Ended
 from phaze.cli.report import need_libraries
 from phaze_common.echo import say
 from phaze_common.errors import InputError, PhazeError
+from phaze_common.files import user_path
 
 if TYPE_CHECKING:
     from phaze.report.serve.answers import Answers
@@ -79,10 +81,8 @@ def run(command: Serve) -> int:
 
 
 def _answers(command: Serve) -> Answers:
-    from GraphExtractor.permission import files_to_run
     from phaze.report.serve.answers import Answers
     from phaze.studies.sweep.points_read import is_sweep, read_points
-    from phaze_common.files import user_path
 
     folders = [user_path(run) for run in command.runs]
     points = read_points(folders)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from GraphExtractor.permission import files_of_study
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
@@ -44,7 +44,6 @@ def request_of(command: StudyCommand) -> Request:
     Raises:
         InputError: as ``phaze.settings.resolve``, or code is needed that may not be run.
     """
-    from GraphExtractor.permission import files_of_study
     from phaze.settings.config_files import MODELS, read_config
     from phaze.settings.resolve import resolve
 
@@ -63,13 +62,6 @@ def request_of(command: StudyCommand) -> Request:
     for note in request.notes:
         logger.info("%s", note)
     return request
-
-
-def progress_of(command: mode.Command) -> Progress:
-    """Where a mode reports how far it is."""
-    from phaze_common.progress import progress_for
-
-    return progress_for(sys.stderr, quiet=command.quiet)
 
 
 def graphs_of(request: Request, progress: Progress) -> Iterator[ModelGraph]:

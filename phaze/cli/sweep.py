@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from GraphExtractor.permission import files_of_study
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE, FAILED
 from phaze.cli.printing import print_answer, print_rows
 from phaze_common.errors import InputError
+from phaze_common.files import user_path
 from phaze_common.numbers import number
 
 if TYPE_CHECKING:
@@ -52,10 +53,7 @@ class SweepCommand(mode.Command):
 
 def run(command: SweepCommand) -> int:
     """Run every point that is not in the store yet, and print and write the table of all."""
-    from GraphExtractor.permission import files_of_study
     from phaze.studies.sweep.axes import read_sweep
-    from phaze_common.files import user_path
-    from phaze_common.progress import progress_for
 
     study = user_path(str(command.study))
     run_code = files_of_study(study, command.run_code)
@@ -79,7 +77,7 @@ def run(command: SweepCommand) -> int:
             point_line(asked, point, ended, total),
         )
 
-    points = run_sweep(asked, executor, progress_for(sys.stderr, quiet=command.quiet), tell)
+    points = run_sweep(asked, executor, command.progress, tell)
     write_table(asked, points)
     impossible = sum(point.impossible for point in points)
     failed = sum(point.point is None for point in points) - impossible

@@ -9,6 +9,9 @@ from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import STDOUT, print_rows
 from phaze_common.echo import say
+from phaze_common.errors import InputError
+from phaze_common.files import output_file, pack, user_path
+from phaze_common.written_files import write_output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +33,6 @@ def run(command: Trace) -> int:
     from phaze.report.trace.timeline import timeline_of
     from phaze.runs.finished_run import open_run
     from phaze.runs.run_directory import RUN_FILES
-    from phaze_common.errors import InputError
-    from phaze_common.files import output_file, pack, user_path
-    from phaze_common.written_files import write_output
 
     specified = (
         None

@@ -13,6 +13,8 @@ from phaze.cli.exit_status import DONE, FAILED, Stopped
 from phaze.cli.printing import print_answer
 from phaze.cli.report import need_libraries
 from phaze_common.errors import InputError
+from phaze_common.files import check_writable, user_path
+from phaze_common.written_files import check_replaceable, write_outputs
 
 if TYPE_CHECKING:
     from phaze.runtime.training.job import Job
@@ -80,7 +82,6 @@ def run(command: Train) -> int:
 
 def _folder(plan: Path, command: Train) -> Path:
     from phaze.runtime.training.records import TRAIN_FOLDER
-    from phaze_common.files import user_path
 
     return (
         plan.absolute().parent / TRAIN_FOLDER
@@ -115,8 +116,6 @@ def _train(command: Train, folder: Path) -> int:
         meeting,
         started_by_torchrun,
     )
-    from phaze_common.files import check_writable
-    from phaze_common.written_files import check_replaceable
 
     need_libraries("train")
     assert command.plan is not None  # train has refused that
@@ -151,7 +150,6 @@ def _train(command: Train, folder: Path) -> int:
 
 def _job(given: PlanToTrain, folder: Path, command: Train) -> Job:
     from phaze.runtime.training.job import SYNTHETIC, Job
-    from phaze_common.files import user_path
 
     return Job(
         plan=given.plan,
@@ -176,7 +174,6 @@ def _report(
     from phaze.runtime.training.records import MEASURED_FILE, TRAIN_FILE
     from phaze_common.file_formats import TRAINING
     from phaze_common.records import to_json
-    from phaze_common.written_files import write_outputs
 
     answer: TrainRecord = train_record(job, given, record, check)
     content = TRAINING.stamped_json(to_json(answer), indent=2)

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from GraphExtractor.permission import files_to_run
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE, FAILED, NOTHING_FEASIBLE
-from phaze.cli.printing import print_answer
+from phaze.cli.printing import print_answer, print_shown
 from phaze.settings.request import setting_groups
 from phaze.studies.training_time.settings import all_settings
 
@@ -45,7 +45,6 @@ class TrainingTime(mode.Command):
 
 def run(command: TrainingTime) -> int:
     """Price the training with the given plan or the best one, and print what it takes."""
-    from GraphExtractor.permission import files_to_run
     from phaze.studies.training_time.request import training_request
 
     asked = training_request(command.plan, command.settings, files_to_run(command.run_code))
@@ -54,21 +53,14 @@ def run(command: TrainingTime) -> int:
     from Estimator.plans.results import Status
     from phaze.report.tables.training_time_tables import training_tables
     from phaze.studies.training_time.run import price_training, training_json
-    from phaze_common.progress import progress_for
     from Solver.results import SearchResult
 
-    answer = price_training(asked, progress_for(sys.stderr, quiet=command.quiet))
+    answer = price_training(asked, command.progress)
     if isinstance(answer, SearchResult):
         from phaze.report.tables.search_tables import print_result
 
-        if command.output_format == "json":
-            print_answer(
-                json.dumps({"status": answer.status.value, "reason": answer.reason}, indent=2),
-                lambda: [],
-                command,
-            )
-        else:
-            print_result(answer, sys.stdout, wide=command.wide)
+        as_json = json.dumps({"status": answer.status.value, "reason": answer.reason}, indent=2)
+        print_shown(as_json, print_result, answer, command)
         return NOTHING_FEASIBLE if answer.status is Status.INFEASIBLE else FAILED
     document = json.dumps(training_json(asked, answer), indent=2)
     print_answer(document, lambda: training_tables(answer, searched=asked.searched), command)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +12,11 @@ from typing import TYPE_CHECKING
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
+from phaze.settings.folders import check_output, folders_of
 from phaze_common.errors import InputError
+from phaze_common.files import named_file, output_file, user_path
 from phaze_common.settings import COMMAND_LINE
+from phaze_common.written_files import check_replaceable
 
 if TYPE_CHECKING:
     from phaze.validation.own_plan_runs import PricedFile
@@ -74,10 +76,6 @@ class Validate(mode.Command):
 
 def run(command: Validate) -> int:
     """Predict every run of the table, print the errors, and draw them where asked to."""
-    from phaze.settings.folders import check_output, folders_of
-    from phaze_common.files import named_file, user_path
-    from phaze_common.progress import progress_for
-
     named = mode.plan_settings().read(command.settings, COMMAND_LINE)
     device, cluster, software = (
         named_file(key, named[key]) if key in named else None for key in HARDWARE
@@ -96,7 +94,7 @@ def run(command: Validate) -> int:
     from phaze.validation.explained import explain_errors
     from phaze.validation.run import validate as compare
 
-    progress = progress_for(sys.stderr, quiet=command.quiet)
+    progress = command.progress
     report = compare(
         runs_file,
         device,
@@ -154,7 +152,6 @@ def _priced(output: Path | None, plan: Path, database: Path) -> PricedFile:
 
 
 def _typed(text: str, runs_file: Path | None, *, force: bool) -> Path:
-    from phaze_common.files import output_file
 
     path = output_file(text, flag="--typed")
     if runs_file is not None and path.exists() and runs_file.exists() and path.samefile(runs_file):
@@ -163,7 +160,6 @@ def _typed(text: str, runs_file: Path | None, *, force: bool) -> Path:
 
 
 def _picture(text: str, *, force: bool) -> Path:
-    from phaze_common.files import output_file
 
     path = output_file(text, flag="--plot")
     if path.suffix.lower() not in PICTURES:
@@ -175,7 +171,6 @@ def _picture(text: str, *, force: bool) -> Path:
 
 
 def _replaceable(path: Path, flag: str, *, force: bool) -> Path:
-    from phaze_common.written_files import check_replaceable
 
     check_replaceable(path.parent, {path.name: None}, force=force, flag=flag)
     return path
