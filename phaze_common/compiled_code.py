@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 SETTING = "NUMBA_CACHE_DIR"
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("Estimator", "Solver", "third_party")  # that have compiled code
+PACKAGES = ("Estimator", "Solver", "third_party")  # that have compiled code
 PREFIX = "compiled-"
 # a run that lasts longer than this compiles nothing new of what it began with
 IN_USE_S = 24 * 3600.0
@@ -48,8 +48,8 @@ def find_place(root: Path = ROOT) -> None:
             chosen,
         )
     # files end with digests of that length
-    name = f"{PREFIX}{DIGEST_BYTES}-{code_version(*(root / room for room in ROOMS))}"
-    sources = root / ROOMS[0]
+    name = f"{PREFIX}{DIGEST_BYTES}-{code_version(*(root / each for each in PACKAGES))}"
+    sources = root / PACKAGES[0]
     for place in (sources / "__pycache__" if sources.is_dir() else None, user_cache()):
         if place is not None and _made(place / name):
             _set(place / name)

@@ -1,4 +1,4 @@
-"""Error types. Each message says what was given, what is allowed and what to do; the front door
+"""Error types. Each message says what was given, what is allowed and what to do; the command line
 maps types to exit statuses."""
 
 from phaze_common.echo import tidy

@@ -35,7 +35,7 @@ class _Formatter(logging.Formatter):
 def configure_logs(*, verbose: bool = False, quiet: bool = False) -> None:
     """Log to standard error: warnings if ``quiet``, everything if ``verbose``.
 
-    Called once by the front door; calling it again replaces what the earlier call set.
+    Called once by the command line; calling it again replaces what the earlier call set.
     """
     handler = _StderrHandler()
     handler.setFormatter(_Formatter("%(message)s"))

@@ -63,7 +63,7 @@ def in_unit(text: str, unit: str) -> Fraction:
     scale = None if found is None else _scale(dimension, found["unit"])
     if found is None or scale is None:
         raise QuantityError(
-            f"{allowed(unit)}{'' if found is None else _meant(dimension, found['unit'])}"
+            f"{allowed(unit)}{'' if found is None else _similar_units(dimension, found['unit'])}"
         )
     return Fraction(found["number"]) * scale / dimension.scales[unit]
 
@@ -92,7 +92,7 @@ def allowed(unit: str) -> str:
     return f"{dimension.what}: give {unit}, or a number with {', '.join(dimension.named)}"
 
 
-def _meant(dimension: Dimension, unit: str) -> str:
+def _similar_units(dimension: Dimension, unit: str) -> str:
     """The units of ``dimension`` that differ from ``unit`` in capital letters alone."""
     like = [each for each in dimension.scales if each.lower() == unit.translate(_SQUARES).lower()]
     return f"; {unit} is written {' or '.join(like)}" if like else ""

@@ -26,8 +26,7 @@ from phaze_common.choices import (
     StageCuts,
     TensorLayout,
 )
-from phaze_common.settings import Kind
-from phaze_common.stated_fields import (
+from phaze_common.setting_fields import (
     BOTH,
     EVALUATE,
     SEARCH,
@@ -36,6 +35,7 @@ from phaze_common.stated_fields import (
     Hardware,
     Shorthand,
 )
+from phaze_common.settings import Kind
 
 Part = TypeVar("Part", bound="Layout | PlanHeader")
 

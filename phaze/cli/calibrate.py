@@ -70,12 +70,12 @@ def run(command: Calibrate) -> int:
 
     named = mode.plan_settings().read(command.settings, COMMAND_LINE)
     if len(named) != 1:
-        given = (
+        named_flags = (
             f"{' and '.join(f'--{key}' for key in named)} were given"
             if named
             else "none of --device, --cluster, --software was given"
         )
-        raise InputError(f"{given}; name what is to be fitted with one of them")
+        raise InputError(f"{named_flags}; name what is to be fitted with one of them")
     if command.runs_file is not None:
         return _to_runs(command, *next(iter(named.items())))
     if not command.tables:

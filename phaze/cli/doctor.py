@@ -23,7 +23,7 @@ from phaze_common.requirements import requirements
 OLDEST_PYTHON = (3, 11)
 COMFORTABLE_DISK_BYTES = 2 * 2**30  # graphs, estimates and runs of all listed models
 # top-level names of what is installed
-ROOMS = ("phaze", "phaze_common", "GraphExtractor", "Estimator", "Solver")
+PACKAGES = ("phaze", "phaze_common", "GraphExtractor", "Estimator", "Solver")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ def examine(folders: Folders) -> list[Finding]:
         _python(),
         *packages(need for need in needs if not need.extra),
         *extras(needs),
-        *own_names(ROOMS, importlib.metadata.packages_distributions()),
+        *own_names(PACKAGES, importlib.metadata.packages_distributions()),
         *_solvers(),
         _cores(),
         *_writable(folders),

@@ -86,21 +86,21 @@ def _launched(command: Evaluate) -> LaunchReading:
     """What a launch file of another program says."""
     from GraphExtractor.models.registry import canonical_name, find_model
     from phaze.exports.launchers import read_launch
-    from phaze.settings.asked_constants import dotted
     from phaze.settings.request import settings_for
+    from phaze.settings.specified_constants import dotted
+    from phaze_common.setting_fields import Mode
     from phaze_common.settings import COMMAND_LINE
-    from phaze_common.stated_fields import Mode
 
     path = user_path(str(command.launcher))
     if command.plan is not None:
         raise InputError(f"--from {path} and --plan {command.plan} are two plans; give one of them")
     table = settings_for(Mode.EVALUATE)
-    given = table.canonical(dotted(command.settings), COMMAND_LINE)
+    specified = table.canonical(dotted(command.settings), COMMAND_LINE)
     # what is wrong on the command line is not said of the file
-    values = table.read(given, COMMAND_LINE)
+    values = table.read(specified, COMMAND_LINE)
     if "model" in values:
         find_model(canonical_name(values["model"]))
-    found = read_launch(path, {key: _plain(value) for key, value in given.items()})
+    found = read_launch(path, {key: _plain(value) for key, value in specified.items()})
     try:
         return found.ignoring(command.ignore)
     except InputError as error:
@@ -114,7 +114,7 @@ def _plain(value: object) -> str:
 def _request(command: Evaluate, launch: LaunchReading) -> Request:
     """The plan of a launch, under what the command line says."""
     from phaze.settings.resolve import resolve
-    from phaze_common.stated_fields import Mode
+    from phaze_common.setting_fields import Mode
 
     path, found = user_path(str(command.launcher)), launch.settings
     logger.info(
@@ -142,13 +142,13 @@ def _request(command: Evaluate, launch: LaunchReading) -> Request:
 
 def _taken(command: Evaluate, launch: LaunchReading, request: Request) -> dict[str, object]:
     """The batches, replicas and lengths that are priced though nobody specifies them."""
-    from phaze.settings.asked_constants import dotted
     from phaze.settings.problem import single_plan
     from phaze.settings.request import settings_for
+    from phaze.settings.specified_constants import dotted
+    from phaze_common.setting_fields import Mode
     from phaze_common.settings import COMMAND_LINE
-    from phaze_common.stated_fields import Mode
 
-    said = {
+    specified = {
         **launch.settings,
         **settings_for(Mode.EVALUATE).canonical(dotted(command.settings), COMMAND_LINE),
     }
@@ -164,7 +164,7 @@ def _taken(command: Evaluate, launch: LaunchReading, request: Request) -> dict[s
     return {
         key: value
         for key, value in found.items()
-        if said.get(key) is None and (key != "dp" or "devices" not in said)
+        if specified.get(key) is None and (key != "dp" or "devices" not in specified)
     }
 
 

@@ -120,7 +120,7 @@ def guarded(run: Callable[[], int], *, verbose: bool, whole_process: bool = Fals
             return _interrupted(signals.told, None) if signals.told else status
         except Ended:
             return DONE
-        except BaseException as error:  # noqa: BLE001 - the outermost frame: whatever escaped the rooms must not reach the user raw
+        except BaseException as error:  # noqa: BLE001 - the outermost frame: whatever escaped must not reach the user raw
             signals.ending = True
             interruption = _interruption_in(error)
             if signals.told or interruption is not None:

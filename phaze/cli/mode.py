@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from phaze.settings.request import setting_groups, settings_for
 from phaze_common.progress import Progress, progress_for
+from phaze_common.setting_fields import Mode as RequestMode
 from phaze_common.settings import SettingTable
-from phaze_common.stated_fields import Mode as RequestMode
 
 SEARCH_AND_PRICE = "search and price"
 FINISHED_RUNS = "look at a finished run"

@@ -79,14 +79,14 @@ def _request(command: Profile) -> ProfileRequest:
             "no database to write was given; name its folder with --output, for instance --output "
             "my_machine"
         )
-    given: dict[str, Any] = mode.search_settings().read(command.settings, COMMAND_LINE)
-    models = given.get("model", ())
+    specified: dict[str, Any] = mode.search_settings().read(command.settings, COMMAND_LINE)
+    models = specified.get("model", ())
     if len(models) != 1:
         raise InputError(
             f"a profile measures one model at a time, given {', '.join(models) or 'none'}; name "
             "one with --model"
         )
-    lengths = given.get("sequence_length")
+    lengths = specified.get("sequence_length")
     if isinstance(lengths, tuple) and len(lengths) != 1:
         raise InputError(
             "sequence_length lists several lengths; a profile measures one at a time, further "
@@ -101,17 +101,19 @@ def _request(command: Profile) -> ProfileRequest:
     return ProfileRequest(
         model=models[0],
         folder=user_path(command.output),
-        tp=tuple(sorted({*_values(given.get("tp", (1,)), "tp")})),
+        tp=tuple(sorted({*_values(specified.get("tp", (1,)), "tp")})),
         micro_batch_sizes=tuple(
-            sorted({*_values(given.get("micro_batch_size", (1,)), "micro_batch_size")})
+            sorted({*_values(specified.get("micro_batch_size", (1,)), "micro_batch_size")})
         ),
         sequence_length=lengths[0] if isinstance(lengths, tuple) else lengths,
-        **{key: given[key] for key in ("attention",) if key in given},
-        sequence_parallel=_values(given.get("sequence_parallel", (False,)), "sequence_parallel"),
+        **{key: specified[key] for key in ("attention",) if key in specified},
+        sequence_parallel=_values(
+            specified.get("sequence_parallel", (False,)), "sequence_parallel"
+        ),
         dtype=command.dtype or ("float32" if kind is DeviceKind.CPU else "bfloat16"),
         device_kind=kind,
         threads=command.threads,
-        devices=given.get("devices"),
+        devices=specified.get("devices"),
         group_sizes=command.processes,
         passes=not command.no_passes,
         noise=command.noise,
@@ -119,12 +121,12 @@ def _request(command: Profile) -> ProfileRequest:
     )
 
 
-def _values(given: Any, key: str) -> tuple[Any, ...]:
-    if isinstance(given, str):
+def _values(specified: Any, key: str) -> tuple[Any, ...]:
+    if isinstance(specified, str):
         raise InputError(
-            f"{key} is {given!r}, but a profile measures what is listed; list the values"
+            f"{key} is {specified!r}, but a profile measures what is listed; list the values"
         )
-    return tuple(given) if isinstance(given, tuple | list) else (given,)
+    return tuple(specified) if isinstance(specified, tuple | list) else (specified,)
 
 
 def _check_numbers(command: Profile) -> None:

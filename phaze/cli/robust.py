@@ -38,12 +38,12 @@ class Robust(mode.Command):
 
 def run(command: Robust) -> int:
     """Sample the constants of a search, price its candidates anew and print the regret."""
-    for flag, given, most in (
+    for flag, count, most in (
         ("samples", command.samples, MOST_SAMPLES),
         ("contenders", command.contenders, MOST_CONTENDERS),
     ):
-        if not 1 <= given <= most:
-            raise InputError(f"--{flag} is {given}; it must be a whole number from 1 to {most:,}")
+        if not 1 <= count <= most:
+            raise InputError(f"--{flag} is {count}; it must be a whole number from 1 to {most:,}")
     if command.workers is not None and command.workers < 1:
         raise InputError(
             f"--workers {command.workers} is not possible; give a positive whole number"

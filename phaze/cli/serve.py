@@ -61,12 +61,12 @@ def run(command: Serve) -> int:
             ws="none",
         )
         address = f"http://{_shown(command.host)}:{listening.getsockname()[1]}/{token}/"
-        said = (
+        shown = (
             json.dumps({"address": address}, indent=2)
             if command.output_format == "json"
             else address
         )
-        say(sys.stdout, said.splitlines())
+        say(sys.stdout, shown.splitlines())
         sys.stdout.flush()
         logger.info(
             "open this address in a browser; it is the key to the page, and interrupting (Ctrl-C) "

@@ -57,16 +57,16 @@ def run(command: SweepCommand) -> int:
 
     study = user_path(str(command.study))
     run_code = files_of_study(study, command.run_code)
-    asked = read_sweep(study, command.settings, command.output, csv=command.csv, run_code=run_code)
+    swept = read_sweep(study, command.settings, command.output, csv=command.csv, run_code=run_code)
     if command.dry_run:
-        return _print_points(asked, command)
+        return _print_points(swept, command)
     from phaze.report.tables.sweep_tables import point_line, sweep_tables
     from phaze.studies.sweep.executors import executor_named
     from phaze.studies.sweep.run import run_sweep
     from phaze.studies.sweep.table import sweep_rows, write_table
 
     executor = executor_named(command.executor, command.workers, command.address)
-    total, ended = asked.count, 0
+    total, ended = swept.count, 0
 
     def tell(point: SweptPoint) -> None:
         nonlocal ended
@@ -74,24 +74,24 @@ def run(command: SweepCommand) -> int:
         logger.log(
             logging.WARNING if point.point is None else logging.INFO,
             "%s",
-            point_line(asked, point, ended, total),
+            point_line(swept, point, ended, total),
         )
 
-    points = run_sweep(asked, executor, command.progress, tell)
-    write_table(asked, points)
+    points = run_sweep(swept, executor, command.progress, tell)
+    write_table(swept, points)
     impossible = sum(point.impossible for point in points)
     failed = sum(point.point is None for point in points) - impossible
     ends = {"failed": failed, "impossible": impossible}
     rows = {
-        "name": asked.name,
-        "folder": str(asked.folder),
+        "name": swept.name,
+        "folder": str(swept.folder),
         **ends,
-        "points": sweep_rows(asked, points),
+        "points": sweep_rows(swept, points),
     }
-    print_answer(json.dumps(rows, indent=2), lambda: sweep_tables(asked, points), command)
+    print_answer(json.dumps(rows, indent=2), lambda: sweep_tables(swept, points), command)
     from phaze_common.run_files import TABLE
 
-    logger.info("table: %s, a run per point in %s", asked.folder / TABLE, asked.store)
+    logger.info("table: %s, a run per point in %s", swept.folder / TABLE, swept.store)
     if failed:
         logger.warning(
             "%s of %s points failed; the same command tries them again",
@@ -112,18 +112,18 @@ def _status(impossible: int, total: int) -> int:
     return InputError.exit_status if impossible else DONE
 
 
-def _print_points(asked: Sweep, command: SweepCommand) -> int:
+def _print_points(swept: Sweep, command: SweepCommand) -> int:
     from phaze.report.tables.sweep_tables import asked_rows
     from phaze.studies.sweep.run import resolved_points
     from phaze.studies.sweep.store import Store
 
-    points, store = resolved_points(asked), Store(asked.store)
+    points, store = resolved_points(swept), Store(swept.store)
     there = [
         point.point is not None and store.load(point.point.key) is not None for point in points
     ]
     sizes = [None if point.point is None else point.point.size for point in points]
     print_rows(
-        f"{asked.name}: {len(points)} points", asked_rows(asked, points, sizes, there), command
+        f"{swept.name}: {len(points)} points", asked_rows(swept, points, sizes, there), command
     )
     return _status(sum(point.point is None for point in points), len(points))
 

@@ -119,8 +119,8 @@ def _train(command: Train, folder: Path) -> int:
 
     need_libraries("train")
     assert command.plan is not None  # train has refused that
-    given = read_plan_to_train(command.plan, command.model)
-    job = _job(given, folder, command)
+    plan_file = read_plan_to_train(command.plan, command.model)
+    job = _job(plan_file, folder, command)
     family = check_job(job, command.most_processes)
     if job.resume is not None:
         find(job.resume, job)
@@ -140,19 +140,19 @@ def _train(command: Train, folder: Path) -> int:
                 check = check_training(
                     job, family, mine, agreed, lambda exact: train_here(exact, say_step)
                 )
-        return DONE if mine is None else _report(job, given, mine, check, command)
+        return DONE if mine is None else _report(job, plan_file, mine, check, command)
     (record,) = launch([job])
     if job.check:
         prepare_torch()
         check = check_training(job, family, record, bool, lambda exact: launch([exact])[0])
-    return _report(job, given, record, check, command)
+    return _report(job, plan_file, record, check, command)
 
 
-def _job(given: PlanToTrain, folder: Path, command: Train) -> Job:
+def _job(plan_file: PlanToTrain, folder: Path, command: Train) -> Job:
     from phaze.runtime.training.job import SYNTHETIC, Job
 
     return Job(
-        plan=given.plan,
+        plan=plan_file.plan,
         steps=command.steps,
         folder=folder,
         data=SYNTHETIC if command.data == SYNTHETIC else str(user_path(command.data).absolute()),
@@ -165,7 +165,7 @@ def _job(given: PlanToTrain, folder: Path, command: Train) -> Job:
 
 
 def _report(
-    job: Job, given: PlanToTrain, record: JobRecord, check: CheckRecord | None, command: Train
+    job: Job, plan_file: PlanToTrain, record: JobRecord, check: CheckRecord | None, command: Train
 ) -> int:
     from phaze.report.pages.page import page
     from phaze.report.pages.training.training_report import training_report
@@ -175,13 +175,13 @@ def _report(
     from phaze_common.file_formats import TRAINING
     from phaze_common.records import to_json
 
-    answer: TrainRecord = train_record(job, given, record, check)
+    answer: TrainRecord = train_record(job, plan_file, record, check)
     content = TRAINING.stamped_json(to_json(answer), indent=2)
     files = {
         TRAIN_FILE: content,
         MEASURED_FILE: TRAINING.stamped_json(to_json(record)),
-        TRACE: measured_timeline(answer, record, given.pipeline),
-        PAGE: page(training_report(answer, record, given.pipeline)).encode(),
+        TRACE: measured_timeline(answer, record, plan_file.pipeline),
+        PAGE: page(training_report(answer, record, plan_file.pipeline)).encode(),
     }
     write_outputs(job.folder, files, force=command.force)
     print_answer(content.decode(), lambda: training_tables(answer, job.folder), command)

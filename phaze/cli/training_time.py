@@ -47,23 +47,23 @@ def run(command: TrainingTime) -> int:
     """Price the training with the given plan or the best one, and print what it takes."""
     from phaze.studies.training_time.request import training_request
 
-    asked = training_request(command.plan, command.settings, files_to_run(command.run_code))
-    for note in asked.request.notes:
+    training = training_request(command.plan, command.settings, files_to_run(command.run_code))
+    for note in training.request.notes:
         logger.info("%s", note)
     from Estimator.plans.results import Status
     from phaze.report.tables.training_time_tables import training_tables
     from phaze.studies.training_time.run import price_training, training_json
     from Solver.results import SearchResult
 
-    answer = price_training(asked, command.progress)
+    answer = price_training(training, command.progress)
     if isinstance(answer, SearchResult):
         from phaze.report.tables.search_tables import print_result
 
         as_json = json.dumps({"status": answer.status.value, "reason": answer.reason}, indent=2)
         print_shown(as_json, print_result, answer, command)
         return NOTHING_FEASIBLE if answer.status is Status.INFEASIBLE else FAILED
-    document = json.dumps(training_json(asked, answer), indent=2)
-    print_answer(document, lambda: training_tables(answer, searched=asked.searched), command)
+    document = json.dumps(training_json(training, answer), indent=2)
+    print_answer(document, lambda: training_tables(answer, searched=training.searched), command)
     if answer.folder is not None:
         logger.info("files are in %s", answer.folder)
     return NOTHING_FEASIBLE if answer.training.status is Status.INFEASIBLE else DONE

@@ -124,13 +124,13 @@ def _operators(
     from phaze.validation.operator_tables import validate_operators
     from phaze_common.records import to_json
 
-    asked = {
+    others = {
         "--cluster": cluster,
         "--plot": command.plot,
         "--typed": command.typed,
         "--explain": command.explain or None,
     }
-    for flag, value in asked.items():
+    for flag, value in others.items():
         if value is not None:
             raise InputError(
                 f"{flag} is about training runs, but {table} is a table of operators; leave it out"
@@ -146,8 +146,8 @@ def _priced(output: Path | None, plan: Path, database: Path) -> PricedFile:
     from phaze.studies.evaluation import evaluated
     from phaze.validation.own_plan_runs import PricedFile
 
-    given = {"device": str(database)} | ({} if output is None else {"output": str(output)})
-    evaluation = evaluated(evaluate_request(plan, given))
+    hardware = {"device": str(database)} | ({} if output is None else {"output": str(output)})
+    evaluation = evaluated(evaluate_request(plan, hardware))
     return PricedFile(evaluation.plan, evaluation.iteration)
 
 

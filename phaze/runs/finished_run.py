@@ -29,8 +29,8 @@ from phaze_common.run_files import (
 )
 from phaze_common.run_files import unreadable as _unreadable
 from phaze_common.sealed import KEY, digest_of, is_as_written
+from phaze_common.setting_fields import Mode
 from phaze_common.settings import ALL
-from phaze_common.stated_fields import Mode
 from Solver.designs.schedule_records import KeptSchedule, KeptSchedules, KeptTensor, PricedOperator
 from Solver.results import DesignPoint, SearchResult
 

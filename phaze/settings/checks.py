@@ -28,7 +28,7 @@ from phaze_common.choices import (
     StageCuts,
 )
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from Solver.chip_figures import OF_WHOLE_CHIPS
 from Solver.plans.empty_spaces import why_empty
 

@@ -10,8 +10,8 @@ from phaze_common.echo import kind_of
 from phaze_common.errors import InputError
 from phaze_common.file_formats import STUDY
 from phaze_common.files import beside
+from phaze_common.setting_fields import Mode
 from phaze_common.settings import COMMAND_LINE
-from phaze_common.stated_fields import Mode
 
 MODELS = "model"
 
@@ -32,8 +32,8 @@ def read_config(path: Path) -> dict[str, object]:
             f"{path} holds {kind_of(content)}, but a study is a mapping of settings such as "
             "'model: bertlarge'"
         )
-    stated = STUDY.current(content, str(path))
-    return {key: setting_beside(path.parent, str(key), value) for key, value in stated.items()}
+    settings = STUDY.current(content, str(path))
+    return {key: setting_beside(path.parent, str(key), value) for key, value in settings.items()}
 
 
 def setting_beside(folder: Path, key: str, value: object) -> object:
@@ -99,10 +99,12 @@ def split_weight(text: str) -> tuple[str, str | None]:
 
 
 def code_allowed(
-    given: Mapping[str, object], run_code: frozenset[str] | None, mode: Mode
+    settings: Mapping[str, object], run_code: frozenset[str] | None, mode: Mode
 ) -> frozenset[str] | None:
     """Model files that may be run: any that the command line names, else ``run_code``."""
-    return EVERY_FILE if MODELS in settings_for(mode).canonical(given, COMMAND_LINE) else run_code
+    return (
+        EVERY_FILE if MODELS in settings_for(mode).canonical(settings, COMMAND_LINE) else run_code
+    )
 
 
 def _names_of(key: str) -> frozenset[str]:

@@ -90,29 +90,29 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
 
 def _of_layouts(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     """What is searched of the layouts that are named, as far as ``values`` leave it open."""
-    asked = values.get("layout", (LayoutName.ONE_D,))
-    if asked == (LayoutName.ONE_D,) and values.get("exchange") != ALL:
+    layouts = values.get("layout", (LayoutName.ONE_D,))
+    if layouts == (LayoutName.ONE_D,) and values.get("exchange") != ALL:
         return {}
     most = min(
         where.hardware.cluster.num_devices, MOST_SHARING if where.on_devices else MOST_SHARING_CHIPS
     )
     several = tuple(2**power for power in range(1, most.bit_length()))
     found: dict[str, Any] = {"exchange": tuple(KeyExchange)}
-    if LayoutName.AUTO in asked or LayoutName.TWO_D in asked:
+    if LayoutName.AUTO in layouts or LayoutName.TWO_D in layouts:
         found["tp2"] = several
         found["panels"] = (
             fitting_panels(where, PANELS) if where.on_devices else (usual_panels(where),)
         )
-    if LayoutName.AUTO in asked or LayoutName.SEQUENCE in asked:
+    if LayoutName.AUTO in layouts or LayoutName.SEQUENCE in layouts:
         found["cp"] = several
     return found
 
 
 def _lengths(values: Mapping[str, Any], where: Situation) -> tuple[int, ...]:
-    stated = values.get("sequence_length")
-    if stated is None:
+    specified = values.get("sequence_length")
+    if specified is None:
         return tuple(family.sequence_length for family in where.families)
-    return (stated,) if isinstance(stated, int) else tuple(stated)
+    return (specified,) if isinstance(specified, int) else tuple(specified)
 
 
 def _orders(where: Situation, everything: Collection[str]) -> tuple[GroupOrder, ...]:
@@ -227,21 +227,21 @@ def replicas_of(dp: int | None, devices: int | None, degrees: Mapping[str, int])
     return devices // replica
 
 
-def schedule_of(stated: PipelineSchedule | None, interleave: int) -> PipelineSchedule:
+def schedule_of(specified: PipelineSchedule | None, interleave: int) -> PipelineSchedule:
     """The order of the passes: as stated, else the one that the chunks per stage ask for.
 
     Raises:
         InputError: they contradict each other.
     """
-    if stated in {PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE} and interleave > 1:
-        given = f"schedule {stated} runs one chunk per stage, given interleave {interleave}"
+    if specified in {PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE} and interleave > 1:
+        given = f"schedule {specified} runs one chunk per stage, given interleave {interleave}"
         raise InputError(f"{given}; give --interleave 1, or --schedule interleaved")
-    if stated is PipelineSchedule.INTERLEAVED and interleave == 1:
+    if specified is PipelineSchedule.INTERLEAVED and interleave == 1:
         raise InputError(
             "schedule interleaved needs several chunks per stage, given interleave 1; give "
             "--interleave 2 or more"
         )
-    return stated or (
+    return specified or (
         PipelineSchedule.INTERLEAVED if interleave > 1 else PipelineSchedule.ONE_F_ONE_B
     )
 

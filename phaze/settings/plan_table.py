@@ -15,8 +15,8 @@ from phaze.settings.request import request_fields, settings_for
 from phaze_common.choices import LayoutName
 from phaze_common.echo import as_given, clipped
 from phaze_common.errors import InputError
+from phaze_common.setting_fields import Mode, SettingField
 from phaze_common.setting_values import Kind, Setting, read_value
-from phaze_common.stated_fields import Mode, StatedField
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,7 +60,7 @@ def plan_table(plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
     )
 
 
-def _column(column: pd.Series[Any], field: StatedField, setting: Setting) -> NDArray[Any]:
+def _column(column: pd.Series[Any], field: SettingField, setting: Setting) -> NDArray[Any]:
     cells = column.to_numpy()
     if setting.kind is Kind.INTEGER and cells.dtype.kind in "iuf":
         # not of NaN
@@ -73,7 +73,7 @@ def _column(column: pd.Series[Any], field: StatedField, setting: Setting) -> NDA
     return _distinct(cells, field, setting)
 
 
-def _distinct(cells: NDArray[Any], field: StatedField, setting: Setting) -> NDArray[Any]:
+def _distinct(cells: NDArray[Any], field: SettingField, setting: Setting) -> NDArray[Any]:
     """The cells as they are read, each distinct one once."""
     known, found = dict[tuple[type[Any], object], Any](), np.empty(len(cells), dtype=object)
     for row, cell in enumerate(cells.tolist()):
@@ -87,7 +87,7 @@ def _distinct(cells: NDArray[Any], field: StatedField, setting: Setting) -> NDAr
     return found.astype(np.int64) if setting.kind is Kind.INTEGER else found
 
 
-def _cell(cell: object, row: int, field: StatedField, setting: Setting) -> Any:
+def _cell(cell: object, row: int, field: SettingField, setting: Setting) -> Any:
     """A cell in the type of its field."""
     where, cell = f"plan {row}", cell.item() if isinstance(cell, np.generic) else cell
     if _is_missing(cell):
@@ -112,7 +112,7 @@ def _cell(cell: object, row: int, field: StatedField, setting: Setting) -> Any:
     return value.axes if isinstance(value, LayoutName) else value
 
 
-def _refused(cell: object, row: int, field: StatedField) -> InputError:
+def _refused(cell: object, row: int, field: SettingField) -> InputError:
     return InputError(
         f"plan {row}: {field.key} is a {type(cell).__name__}; give one value for each plan"
     )

@@ -20,7 +20,7 @@ from phaze.settings.layouts import other_layouts
 from phaze.settings.request import Request
 from phaze_common.choices import Combine, FrontAxis, LayoutName, PipelineSchedule, StageCuts
 from phaze_common.numbers import number
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from Solver.designs.pursuit import USUAL
 from Solver.hardware import DesignedChips, ExistingDevice, Hardware
 from Solver.plans.space import COMBINED, PlanSpace
@@ -222,8 +222,8 @@ def single_plan(request: Request) -> UniformPlan:
 
 def state_formats(request: Request) -> StateFormats:
     """Number formats of training state that ``request`` states."""
-    stated = {key: getattr(request.plan, key) for key in FORMAT_KEYS}
-    return StateFormats(**{key: value for key, value in stated.items() if value is not None})
+    formats = {key: getattr(request.plan, key) for key in FORMAT_KEYS}
+    return StateFormats(**{key: value for key, value in formats.items() if value is not None})
 
 
 def check_code(request: Request) -> None:

@@ -1,9 +1,9 @@
-"""The request: what is asked, every setting stated once as an annotated field.
+"""The request: what is asked, every setting stated once as a field of a record.
 
 Flags, keys of YAML files, ``--help``, checks of values and the resolved ``study.yaml`` follow from
-the annotations (``phaze_common.stated_fields``). ``phaze.settings.resolve`` makes a request of what
-was given. Imports nothing heavy, since ``--help`` reads it; annotations are objects rather than
-texts (no ``from __future__ import annotations``), which is how they are read.
+the fields (``phaze_common.setting_fields``). ``phaze.settings.resolve`` makes a request of raw
+values. Imports nothing heavy, since ``--help`` reads it; types are objects rather than texts (no
+``from __future__ import annotations``), which is how they are read.
 """
 
 from collections.abc import Mapping
@@ -24,22 +24,22 @@ from phaze_common.choices import (
 )
 from phaze_common.file_formats import STUDY
 from phaze_common.numbers import number
-from phaze_common.settings import ALL, SettingTable
-from phaze_common.stated_fields import (
+from phaze_common.setting_fields import (
     BOTH,
     SEARCH,
     Hardware,
     Mode,
-    StatedField,
+    SettingField,
     chip_option,
     chip_search_option,
     device_option,
     option,
     option_field,
     search_option,
+    setting_fields,
     settings_of,
-    stated_fields,
 )
+from phaze_common.settings import ALL, SettingTable
 from phaze_common.units import GIB
 
 if TYPE_CHECKING:
@@ -420,7 +420,7 @@ class Request:
         changed = _by_home(values).items()
         return replace(self, **{home: replace(getattr(self, home), **own) for home, own in changed})
 
-    def value_of(self, setting: StatedField) -> Any:
+    def value_of(self, setting: SettingField) -> Any:
         """Its value of a setting."""
         return getattr(getattr(self, _homes()[setting.name]), setting.name)
 
@@ -509,7 +509,7 @@ class Request:
         name = {"name": self.output.name} if self.name_given else {}
         return {key: value for key, value in (values | name).items() if value not in (None, [])}
 
-    def applying(self) -> tuple[StatedField, ...]:
+    def applying(self) -> tuple[SettingField, ...]:
         """The settings that apply to what is asked."""
         kind = Hardware.DEVICES if self.on_devices else Hardware.CHIPS
         return tuple(
@@ -554,9 +554,9 @@ def uneven_batch(global_batch_size: int, micro_batch_size: int, dp: int | None =
 
 
 @cache
-def request_fields() -> tuple[StatedField, ...]:
+def request_fields() -> tuple[SettingField, ...]:
     """The fields of a request that are settings."""
-    return tuple(each for record in SECTIONS.values() for each in stated_fields(record))
+    return tuple(each for record in SECTIONS.values() for each in setting_fields(record))
 
 
 @cache
@@ -581,7 +581,7 @@ def setting_groups() -> Mapping[str, tuple[str, ...]]:
     return {
         TITLES.get(home, home): tuple(
             key
-            for each in stated_fields(record)
+            for each in setting_fields(record)
             for key in (each.key, each.about.shorthand and each.about.shorthand.key)
             if key
         )
@@ -595,7 +595,7 @@ def settings_for(mode: Mode) -> SettingTable:
     return settings_of(request_fields(), mode)
 
 
-def _plain(value: Any, field: StatedField) -> Any:
+def _plain(value: Any, field: SettingField) -> Any:
     """As YAML has it; None where there is nothing to say."""
     if value is None:
         return ALL if field.about.takes_all else None

@@ -27,7 +27,6 @@ from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.names import label
 from GraphExtractor.permission import permission
 from phaze.settings.applicability import inapplicable, unasked
-from phaze.settings.asked_constants import CONSTANTS, JOINED, asked_changes, dotted
 from phaze.settings.checks import check_request
 from phaze.settings.config_files import code_allowed, split_weight
 from phaze.settings.defaults import Situation, searched_plans, single_plan
@@ -43,13 +42,14 @@ from phaze.settings.request import (
     request_fields,
     settings_for,
 )
+from phaze.settings.specified_constants import CONSTANTS, JOINED, dotted, specified_changes
 from phaze_common.choices import Combine, FrontAxis
 from phaze_common.errors import InputError
 from phaze_common.file_formats import STUDY
 from phaze_common.files import user_path
 from phaze_common.refusals import Refusals
+from phaze_common.setting_fields import Mode
 from phaze_common.settings import COMMAND_LINE
-from phaze_common.stated_fields import Mode
 
 LONGEST_MODELS, LONGEST_DEVICE = 60, 20  # in a name made from them
 NAMED = ("device", "cluster", "software", "design_space", "technology", "chip", "prices")
@@ -59,7 +59,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 def resolve(
     config: Mapping[str, object],
-    given: Mapping[str, object],
+    overrides: Mapping[str, object],
     mode: Mode = Mode.SEARCH,
     *,
     source: str = "the configuration",
@@ -69,7 +69,7 @@ def resolve(
     run_code: frozenset[str] | None = frozenset(),
 ) -> Request:
     """The request that ``config`` (named ``source`` in refusals) and, over it, the command line's
-    ``given`` state.
+    ``overrides`` state.
 
     Both are under any names of the settings. Relative paths in ``config`` must be absolute already
     (see ``read_config``). ``files`` reads hardware; requests that share one see the same records.
@@ -79,18 +79,18 @@ def resolve(
     Raises: InputError: unknown keys, models or hardware, values that are not allowed or contradict
         each other.
     """
-    config, given = dotted(STUDY.current(config, source)), dotted(given)
-    stated = _stated(config, given, mode, source)
-    values = {each.name: stated[each.key] for each in request_fields() if each.key in stated}
+    config, overrides = dotted(STUDY.current(config, source)), dotted(overrides)
+    specified = _specified(config, overrides, mode, source)
+    values = {each.name: specified[each.key] for each in request_fields() if each.key in specified}
     refusals = Refusals()
-    models = refusals.attempt(lambda: _models(stated, mode), ())
+    models = refusals.attempt(lambda: _models(specified, mode), ())
     families = refusals.attempt(
         lambda: {model.name: find_model(model.name) for model in models}, {}
     )
     names, hardware = refusals.finish(lambda: _hardware(values, mode, files or HardwareFiles()))
     situation = Situation(tuple(families.values()), hardware)
     plans = (searched_plans if mode is Mode.SEARCH else single_plan)(
-        values | {key: stated[key] for key in ("max_tp", "fsdp") if key in stated}, situation
+        values | {key: specified[key] for key in ("max_tp", "fsdp") if key in specified}, situation
     )
     request = Request.of(
         {
@@ -103,29 +103,31 @@ def resolve(
             "models": models,
             "front": _front(values.get("front")),
             "combine": _combine(values.get("combine"), models),
-            "sequence_length": _sequence_lengths(stated.get("sequence_length"), models, families),
+            "sequence_length": _sequence_lengths(
+                specified.get("sequence_length"), models, families
+            ),
             "hbm_size": _hbm_sizes(values.get("hbm_size"), hardware),
-            "output": user_path(stated["output"]) if "output" in stated else None,
+            "output": user_path(specified["output"]) if "output" in specified else None,
         },
         mode=mode,
         records=hardware,
         chunk_layers=chunk_layers,
         stages=stages,
-        code=permission(families, source, code_allowed(given, run_code, mode)),
+        code=permission(families, source, code_allowed(overrides, run_code, mode)),
     )
     check_request(request, families)
     name = request.output.name
     return replace(request.with_settings(name=name or default_name(request)), name_given=bool(name))
 
 
-def _stated(
-    config: Mapping[str, object], given: Mapping[str, object], mode: Mode, source: str
+def _specified(
+    config: Mapping[str, object], overrides: Mapping[str, object], mode: Mode, source: str
 ) -> dict[str, Any]:
     """Settings by key, checked before any file of hardware or model is read."""
     table, refusals = settings_for(mode), Refusals()
     below, above = (
         table.read_all(config, source, refusals),
-        table.read_all(given, COMMAND_LINE, refusals),
+        table.read_all(overrides, COMMAND_LINE, refusals),
     )
     named = above.pop(SETTING, below.pop(SETTING, None))
     origin = f"setting {named}"
@@ -142,20 +144,21 @@ def _stated(
     if len(joined) > 1:
         # the last one of a constant counts
         both[JOINED] = tuple(change for changes in joined for change in changes)
-    stated = {
+    specified = {
         key: value for key, value in table.override(defaults, both).items() if value is not None
     }
     origins = {
-        key: COMMAND_LINE if key in above else source if key in below else origin for key in stated
+        key: COMMAND_LINE if key in above else source if key in below else origin
+        for key in specified
     }
     for refusal in (
-        *inapplicable(stated, origins),
-        *(unasked(stated, mode, source if config else None) if complete else ()),
+        *inapplicable(specified, origins),
+        *(unasked(specified, mode, source if config else None) if complete else ()),
     ):
         # with an unknown key, what seems not to be given may be what is misspelt
         refusals.add(refusal)
     refusals.raise_any()
-    return stated
+    return specified
 
 
 def default_name(request: Request) -> str:
@@ -167,11 +170,11 @@ def default_name(request: Request) -> str:
     return f"{names}-{result_key(request)[:8]}"
 
 
-def _models(stated: Mapping[str, Any], mode: Mode) -> tuple[WeightedModel, ...]:
-    texts = stated["model"]
+def _models(specified: Mapping[str, Any], mode: Mode) -> tuple[WeightedModel, ...]:
+    texts = specified["model"]
     if mode is Mode.EVALUATE:
         return (WeightedModel(canonical_name(texts)),)
-    if "device" in stated and len(texts) > 1:
+    if "device" in specified and len(texts) > 1:
         raise InputError(
             f"a search on given devices places one model, given {', '.join(texts)}; name one with "
             "--model"
@@ -190,24 +193,24 @@ def _models(stated: Mapping[str, Any], mode: Mode) -> tuple[WeightedModel, ...]:
     return tuple(models)
 
 
-def _combine(stated: Combine | None, models: tuple[WeightedModel, ...]) -> Combine | None:
+def _combine(specified: Combine | None, models: tuple[WeightedModel, ...]) -> Combine | None:
     if len(models) > 1:
-        return stated or Combine.RELATIVE
-    if stated is not None:
+        return specified or Combine.RELATIVE
+    if specified is not None:
         raise InputError(
-            f"--combine {stated} is about several models, and one is given; name others with "
+            f"--combine {specified} is about several models, and one is given; name others with "
             "--model, or leave it out"
         )
     return None
 
 
-def _front(stated: tuple[FrontAxis, ...] | None) -> tuple[FrontAxis, ...] | None:
-    if stated is None or stated == (FrontAxis.NONE,):
-        return stated
-    if FrontAxis.NONE in stated:
-        others = " ".join(axis for axis in stated if axis is not FrontAxis.NONE)
+def _front(specified: tuple[FrontAxis, ...] | None) -> tuple[FrontAxis, ...] | None:
+    if specified is None or specified == (FrontAxis.NONE,):
+        return specified
+    if FrontAxis.NONE in specified:
+        others = " ".join(axis for axis in specified if axis is not FrontAxis.NONE)
         raise InputError(f"front is none and {others} too; give none alone, or leave it out")
-    return tuple(axis for axis in FrontAxis if axis in {FrontAxis.THROUGHPUT, *stated})
+    return tuple(axis for axis in FrontAxis if axis in {FrontAxis.THROUGHPUT, *specified})
 
 
 def _model(text: str) -> WeightedModel:
@@ -222,13 +225,13 @@ def _model(text: str) -> WeightedModel:
 
 
 def _sequence_lengths(
-    stated: int | tuple[int, ...] | None,
+    specified: int | tuple[int, ...] | None,
     models: tuple[WeightedModel, ...],
     families: Mapping[str, ModelFamily],
 ) -> tuple[int, ...]:
-    if stated is None:
+    if specified is None:
         return tuple(families[model.name].sequence_length for model in models)
-    lengths = (stated,) if isinstance(stated, int) else stated
+    lengths = (specified,) if isinstance(specified, int) else specified
     if len(lengths) not in {1, len(models)}:
         raise InputError(
             f"sequence_length lists {len(lengths)} lengths for {len(models)} models; give one for "
@@ -238,15 +241,15 @@ def _sequence_lengths(
 
 
 def _hbm_sizes(
-    stated: float | tuple[float, ...] | None, hardware: ResolvedHardware
+    specified: float | tuple[float, ...] | None, hardware: ResolvedHardware
 ) -> tuple[float, ...]:
     if hardware.device is not None:
         return ()
-    if stated is None:
+    if specified is None:
         whole = hardware.space is not None and hardware.space.axes.memory is not None
         # memory as it is sold says how much there is
         return () if whole else HardwareSettings.hbm_size
-    return (stated,) if isinstance(stated, int | float) else stated
+    return (specified,) if isinstance(specified, int | float) else specified
 
 
 @dataclass(frozen=True)
@@ -311,7 +314,7 @@ def _of_device(
         "cluster": named.get("cluster", device.cluster),
         "design_space": None,
     }
-    constants = asked_changes(values, whole=False)
+    constants = specified_changes(values, whole=False)
     sizes = DeviceSizes(*map(values.get, ("memory_size", "memory_bandwidth", "peak_flops")))
     # a factor is of what is stated
     used = changed(with_sizes(device, sizes), Kind.DEVICE, constants)
@@ -331,7 +334,7 @@ def _of_space(
 
     def load() -> _Loaded:
         space = files.design_space(name, changes)
-        constants = asked_changes(values, whole=space.axes.memory is not None)
+        constants = specified_changes(values, whole=space.axes.memory is not None)
         if CONSTANTS & values.keys():
             links = _of_all_links(changed(files.cluster(cluster), Kind.CLUSTER, constants))
             others = replace(changes, constants=constants, link_bandwidth_bytes_per_s=links)
@@ -363,15 +366,15 @@ def _of_all_links(cluster: Cluster) -> float:
 
 
 def _changes(
-    values: Mapping[str, Any], given: Mapping[str, str], links: float, files: HardwareFiles
+    values: Mapping[str, Any], overrides: Mapping[str, str], links: float, files: HardwareFiles
 ) -> SpaceChanges:
     """The changes of a design space for chips with ``links`` in bytes per second."""
-    prices = files.prices(given["prices"]) if "prices" in given else None
+    prices = files.prices(overrides["prices"]) if "prices" in overrides else None
     limits = ChipLimits(
         *(values.get(key) for key in ("max_area", "max_power", "max_chip_cost", "max_cluster_cost"))
     )
     return SpaceChanges(
-        technology=given.get("technology"),
+        technology=overrides.get("technology"),
         memory=_several(values.get("memory")),
         links=_several(values.get("links")),
         limits=limits,
@@ -386,22 +389,22 @@ def _several(value: Any) -> tuple[str, ...]:
 
 
 def _check_own_links(
-    space: DesignSpace, chip: Accelerator | None, stated: Cluster, used: Cluster
+    space: DesignSpace, chip: Accelerator | None, specified: Cluster, used: Cluster
 ) -> None:
-    """Refuse links of chips that ``used``, which is ``stated`` with other constants, has no use
+    """Refuse links of chips that ``used``, which is ``specified`` with other constants, has no use
     for, or no use for its own."""
     axis = space.axes.links or () if chip is None else (chip.links,)
     own = [own_links(text) for text in axis if text is not None]
     for links in own:
         check_links(used, links)
-    for before, after in zip(stated.tiers, used.tiers, strict=True):
+    for before, after in zip(specified.tiers, used.tiers, strict=True):
         if (
             own
             and before.link_parts
             and before.bandwidth_bytes_per_s != after.bandwidth_bytes_per_s
         ):
             raise InputError(
-                f"the bandwidth of tier {before.name} of cluster {stated.name} is changed, but "
+                f"the bandwidth of tier {before.name} of cluster {specified.name} is changed, but "
                 f"follows from the chips' own links ({own[0].label}); change these with --links, "
                 "or name the tiers whose bandwidth is meant"
             )

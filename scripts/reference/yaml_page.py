@@ -155,7 +155,7 @@ def _settings() -> Iterator[str]:
     from phaze.cli.training_time import TRAINING_GROUPS
     from phaze.settings.request import setting_groups, settings_for
     from phaze.studies.training_time.settings import all_settings
-    from phaze_common.stated_fields import Mode
+    from phaze_common.setting_fields import Mode
 
     yield _SETTINGS["study"] + _example("study.yaml")
     yield from _grouped(settings_for(Mode.SEARCH).settings, setting_groups())

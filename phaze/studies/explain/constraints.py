@@ -8,8 +8,8 @@ from Estimator.plans.axes import COMPARED
 from phaze.settings.request import settings_for
 from phaze_common.choices import KeyExchange, LayoutName
 from phaze_common.errors import InputError
+from phaze_common.setting_fields import Mode
 from phaze_common.settings import Kind, Setting, SettingTable
-from phaze_common.stated_fields import Mode
 from phaze_common.units import GIB, MIB
 from Solver.results import ModelPlan
 

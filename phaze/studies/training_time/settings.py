@@ -10,16 +10,16 @@ from Estimator.plans.axes import PLAN_AXES
 from phaze.settings.request import request_fields, settings_for
 from phaze_common.errors import InputError
 from phaze_common.numbers import number
-from phaze_common.settings import ALL, Setting, SettingTable
-from phaze_common.stated_fields import (
+from phaze_common.setting_fields import (
     EVALUATE,
     About,
     Mode,
-    StatedField,
+    SettingField,
     option,
+    setting_fields,
     settings_of,
-    stated_fields,
 )
+from phaze_common.settings import ALL, Setting, SettingTable
 
 NOT_TAKEN = frozenset({"objective", "csv", "name", "force_reextract_model"})  # settings of searches
 ALONE = frozenset({"model", "sequence_length", "hbm_size"})  # of which a training has one
@@ -128,9 +128,9 @@ class TrainingSettings:
 
 
 @cache
-def training_fields() -> tuple[StatedField, ...]:
+def training_fields() -> tuple[SettingField, ...]:
     """The fields that are settings."""
-    return stated_fields(TrainingSettings)
+    return setting_fields(TrainingSettings)
 
 
 @cache

@@ -25,7 +25,7 @@ from phaze.cli.study import StudyCommand, request_of
 from phaze.runs.plan_files import evaluate_request
 from phaze.settings.request import setting_groups, settings_for
 from phaze_common.errors import ArtefactError, InfeasibleError, PhazeError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 
 
 @dataclass

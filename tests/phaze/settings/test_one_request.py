@@ -14,7 +14,7 @@ from phaze.settings.request import SECTIONS, request_fields, settings_for
 from phaze.settings.resolve import resolve
 from phaze_common.choices import GroupOrder, Optimizer, Precision, Recompute
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Hardware, Mode
+from phaze_common.setting_fields import Hardware, Mode
 
 DEVICE: dict[str, object] = {
     "model": "gpt:layers=4,hidden=256,heads=4,vocabulary=1000,sequence_length=128",

@@ -17,7 +17,7 @@ from phaze.settings.problem import graph_keys, plan_space
 from phaze.settings.request import Request, request_fields, settings_for
 from phaze.settings.resolve import resolve
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 
 QUESTIONS = {
     "chips": (

@@ -111,7 +111,7 @@ class Axis(About):
 
 
 @dataclass(frozen=True)
-class StatedField:
+class SettingField:
     """A field that is a setting. ``item`` is the type of a value, of each where it ``holds_many``.
 
     Where it is an enumeration, values that are none of its names may be of the type ``other``.
@@ -173,26 +173,26 @@ search_option = partial(option, modes=SEARCH)
 chip_search_option = partial(chip_option, modes=SEARCH)
 
 
-def stated_fields(record: type[Any]) -> tuple[StatedField, ...]:
+def setting_fields(record: type[Any]) -> tuple[SettingField, ...]:
     """The settings among the fields of ``record``, whose types must be objects, not texts."""
     return tuple(
-        stated_field(each.name, each.type, each.metadata[ABOUT])
+        setting_field(each.name, each.type, each.metadata[ABOUT])
         for each in fields(record)
         if ABOUT in each.metadata
     )
 
 
-def stated_field(name: str, hint: Any, about: About) -> StatedField:
+def setting_field(name: str, hint: Any, about: About) -> SettingField:
     """The setting ``name`` of a field of that type."""
     value_type = hint
     if get_origin(hint) in {Union, types.UnionType}:
         (value_type,) = (each for each in get_args(hint) if each is not types.NoneType)
     many = get_origin(value_type) is tuple
     items = get_args(get_args(value_type)[0]) or get_args(value_type)[:1] if many else (value_type,)
-    return StatedField(name, hint, about, items[0], many, items[1] if len(items) > 1 else None)
+    return SettingField(name, hint, about, items[0], many, items[1] if len(items) > 1 else None)
 
 
-def settings_of(stated: Iterable[StatedField], mode: Mode) -> SettingTable:
+def settings_of(stated: Iterable[SettingField], mode: Mode) -> SettingTable:
     """Those settings that a mode takes, in the order of the fields."""
     settings: list[Setting] = []
     rivals: list[frozenset[str]] = []
