@@ -40,11 +40,9 @@ def shown(text: str) -> str:
 
 def on_one_line(text: str) -> str:
     """As ``shown``, line breaks and tabs too: a name stays within its line or cell."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(each if each.isprintable() else _escaped(each) for each in text)
-    )
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _escaped(each) for each in text)
 
 
 def say(stream: TextIO, lines: Iterable[str]) -> None:

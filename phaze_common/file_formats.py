@@ -99,11 +99,9 @@ class FileFormat:
 
     @property
     def _read(self) -> str:
-        return (
-            f"version {self.version}"
-            if self.oldest == self.version
-            else f"versions {self.oldest} to {self.version}"
-        )
+        if self.oldest == self.version:
+            return f"version {self.version}"
+        return f"versions {self.oldest} to {self.version}"
 
 
 def _with_front(manifest: dict[str, Any]) -> dict[str, Any]:

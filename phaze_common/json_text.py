@@ -79,11 +79,9 @@ def _cut_off(error: ValueError) -> str:
         return ""
     ended = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
     line = error.doc.rstrip().count("\n") + 1
-    return (
-        f"it stops in line {line} before it is complete, as a file that was cut off"
-        if ended
-        else ""
-    )
+    if ended:
+        return f"it stops in line {line} before it is complete, as a file that was cut off"
+    return ""
 
 
 def _integer(digits: str) -> int:
@@ -118,11 +116,9 @@ def _of_distinct_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 def _where(text: str) -> str:
     """The first number that is not finite or key that is given twice, with its line."""
     # of each its own key, those within, the place in a list
-    line, key, objects = (
-        1,
-        "",
-        list[tuple[str, set[str] | None, int]](),
-    )
+    line = 1
+    key = ""
+    objects = list[tuple[str, set[str] | None, int]]()
     for token in _TOKEN.finditer(text):
         word = token[0]
         if word in "{[":

@@ -109,8 +109,6 @@ def _recorded(folder: Path) -> dict[str, str]:
     except (OSError, PhazeError):
         return {}
     files = document.get("files") if isinstance(document, dict) else None
-    return (
-        {name: each for name, each in files.items() if isinstance(each, str)}
-        if isinstance(files, dict)
-        else {}
-    )
+    if isinstance(files, dict):
+        return {name: each for name, each in files.items() if isinstance(each, str)}
+    return {}

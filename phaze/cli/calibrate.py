@@ -85,10 +85,8 @@ def run(command: Calibrate) -> int:
         )
     tables = [user_path(table) for table in command.tables]
     output = _output(command)
-    (key, text), fit = (
-        next(iter(named.items())),
-        {"device": _device, "cluster": _cluster, "software": _software},
-    )
+    (key, text) = next(iter(named.items()))
+    fit = {"device": _device, "cluster": _cluster, "software": _software}
     fitted = fit[key](HardwareFiles().named(key, text), tables, output.stem)
     write_atomically(output, text_with_digest(_versioned(key, fitted.text)).encode())
     report = {"file": str(output), "tables": [asdict(error) for error in fitted.errors]}
@@ -110,11 +108,9 @@ def _to_runs(command: Calibrate, key: str, text: object) -> int:
         raise InputError(
             "--runs fits a device or a cluster, no software; give --device or --cluster"
         )
-    output, runs, start = (
-        _output(command),
-        user_path(command.runs_file),
-        HardwareFiles().named(key, str(text)),
-    )
+    output = _output(command)
+    runs = user_path(command.runs_file)
+    start = HardwareFiles().named(key, str(text))
     named = {"device": None, "cluster": None} | {key: start}
     progress = command.progress
     report = validate(
@@ -266,10 +262,8 @@ def _software(start: str, tables: Sequence[Path], name: str) -> Calibrated:
     from Estimator.network.contention import Contention
     from Estimator.network.contention_fit import fit_contention, of_one_device, read_joint_rows
 
-    software, rows = (
-        load_software(start),
-        of_one_device([read_joint_rows(table) for table in tables]),
-    )
+    software = load_software(start)
+    rows = of_one_device([read_joint_rows(table) for table in tables])
     device = device_of_run(rows.device)
     links = load_cluster(device.cluster).tiers[0].bandwidth_bytes_per_s
     memory = DeviceModel(device, software, next(iter(device.matrix.peak))).stream_bytes_per_s

@@ -61,11 +61,9 @@ def packages(needs: Iterable[Requirement]) -> Iterator[Finding]:
 
 
 def _remedy(need: Requirement) -> str:
-    return (
-        "run ./setup.sh"
-        if (HOME / "setup.sh").exists()
-        else f"run: python -m pip install '{need.text}'"
-    )
+    if (HOME / "setup.sh").exists():
+        return "run ./setup.sh"
+    return f"run: python -m pip install '{need.text}'"
 
 
 def extras(needs: Sequence[Requirement]) -> Iterator[Finding]:

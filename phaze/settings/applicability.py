@@ -36,10 +36,8 @@ def inapplicable(
         them = "it" if len(flags) == 1 else "them"
         if given:
             names = _joined([_valued(flag, specified[key]) for key, flag in flags.items()])
-            device, named = (
-                shown("device", origins["device"]),
-                _valued("the device", specified["device"]),
-            )
+            device = shown("device", origins["device"])
+            named = _valued("the device", specified["device"])
             yield InputError(
                 f"{origin}: {names} {'is' if len(flags) == 1 else 'are'} about chips to design, "
                 f"but {named} is given; leave {them} or {device} out"

@@ -43,11 +43,9 @@ def setting_beside(folder: Path, key: str, value: object) -> object:
         return model_beside(folder, value)
     if key not in file_settings():
         return value
-    return (
-        [beside(folder, each) for each in value]
-        if isinstance(value, list)
-        else beside(folder, value)
-    )
+    if isinstance(value, list):
+        return [beside(folder, each) for each in value]
+    return beside(folder, value)
 
 
 def model_beside(folder: Path, value: object) -> object:
@@ -63,11 +61,9 @@ def model_beside(folder: Path, value: object) -> object:
         (folder / each).is_file() for each in (value, split_weight(value)[0])
     ):
         return [model_beside(folder, word) for word in words]  # several in one text
-    return (
-        value
-        if not is_path(split_weight(value)[0]) or value.startswith("~")
-        else str(folder / value)
-    )
+    if not is_path(split_weight(value)[0]) or value.startswith("~"):
+        return value
+    return str(folder / value)
 
 
 def _words(text: str) -> list[str]:

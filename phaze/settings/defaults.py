@@ -194,11 +194,9 @@ def expert_degrees(where: Situation) -> tuple[int, ...]:
 def usual_precision(device: Device | None) -> Precision:
     """bf16, or fp16 on devices without it, or fp32 on those that have neither."""
     usual = (Precision.BF16, Precision.FP16, Precision.FP32)
-    return (
-        usual[0]
-        if device is None
-        else next((each for each in usual if each.matrix_format in device.matrix.peak), usual[0])
-    )
+    if device is None:
+        return usual[0]
+    return next((each for each in usual if each.matrix_format in device.matrix.peak), usual[0])
 
 
 def replicas_of(dp: int | None, devices: int | None, degrees: Mapping[str, int]) -> int:

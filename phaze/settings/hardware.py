@@ -88,11 +88,9 @@ class HardwareFiles:
 
     def chip(self, name: str, space: DesignSpace) -> Accelerator:
         """An accelerator, as ``chip_named``."""
-        return (
-            cast(Accelerator, self._read["chip", name])
-            if ("chip", name) in self._kept
-            else chip_named(name, space)
-        )
+        if ("chip", name) in self._kept:
+            return cast(Accelerator, self._read["chip", name])
+        return chip_named(name, space)
 
     def _once(self, kind: str, load: Callable[..., Record], *names: str) -> Record:
         key = (kind, *names)

@@ -147,10 +147,8 @@ def hardware_of(request: Request) -> Hardware:
             records.device, records.cluster, records.software, request.plan.precision
         )
     space, solver = design_space_of(request), solver_named(request.search.solver)
-    accelerators, references = (
-        designed_accelerators(request),
-        () if request.hardware.space_part else space.references,
-    )
+    accelerators = designed_accelerators(request)
+    references = () if request.hardware.space_part else space.references
     return DesignedChips(
         accelerators, space.platform, records.cluster, records.software, solver, references, space
     )

@@ -433,11 +433,9 @@ class Request:
     def folders(self) -> Folders:
         """Where artefacts go."""
         folders = folders_of(self.output.output, self.output.name)
-        return (
-            folders
-            if self.run_folder is None
-            else Folders(folders.graphs, folders.estimates, folders.arch_configs, self.run_folder)
-        )
+        if self.run_folder is None:
+            return folders
+        return Folders(folders.graphs, folders.estimates, folders.arch_configs, self.run_folder)
 
     @property
     def notes(self) -> tuple[str, ...]:

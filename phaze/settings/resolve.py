@@ -125,10 +125,8 @@ def _specified(
 ) -> dict[str, Any]:
     """Settings by key, checked before any file of hardware or model is read."""
     table, refusals = settings_for(mode), Refusals()
-    below, above = (
-        table.read_all(config, source, refusals),
-        table.read_all(overrides, COMMAND_LINE, refusals),
-    )
+    below = table.read_all(config, source, refusals)
+    above = table.read_all(overrides, COMMAND_LINE, refusals)
     named = above.pop(SETTING, below.pop(SETTING, None))
     origin = f"setting {named}"
     defaults = (
