@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from phaze_common.echo import as_given, clipped
@@ -109,30 +110,28 @@ def _with_front(manifest: dict[str, Any]) -> dict[str, Any]:
     return {"front": ["throughput", "area", "energy"], **manifest}
 
 
-def _one_convention(document: Any) -> Any:
-    """Before version 2 ``model_flops_utilization`` counted all scores, and another key those that a
-    causal mask leaves."""
+def _everywhere(change: Migration, document: Any) -> Any:
+    """A document with ``change`` of each mapping in it, the inner ones first."""
     if isinstance(document, list):
-        return [_one_convention(each) for each in document]
+        return [_everywhere(change, each) for each in document]
     if not isinstance(document, dict):
         return document
-    found = {key: _one_convention(value) for key, value in document.items()}
+    return change({key: _everywhere(change, value) for key, value in document.items()})
+
+
+def _one_convention(found: dict[str, Any]) -> dict[str, Any]:
+    """Before version 2 ``model_flops_utilization`` counted all scores, and another key those that a
+    causal mask leaves."""
     if "model_flops_utilization" in found:
         left = found.pop("causal_model_flops_utilization", None)
         found["all_scores_flops_utilization"] = found["model_flops_utilization"]
-        found["model_flops_utilization"] = (
-            found["model_flops_utilization"] if left is None else left
-        )
+        if left is not None:
+            found["model_flops_utilization"] = left
     return found
 
 
-def _with_degrees(document: Any) -> Any:
+def _with_degrees(found: dict[str, Any]) -> dict[str, Any]:
     """Before version 3 a stage stated its degrees and layout beside its layers."""
-    if isinstance(document, list):
-        return [_with_degrees(each) for each in document]
-    if not isinstance(document, dict):
-        return document
-    found = {key: _with_degrees(value) for key, value in document.items()}
     if isinstance(found.get("stages"), list) and "interleave" in found and "schedule" in found:
         found["gpipe"] = found.pop("schedule") == "gpipe"
         found["stages"] = [_stage(each) for each in found["stages"]]
@@ -153,6 +152,8 @@ def _hardware(what: str, files: str) -> FileFormat:
     return FileFormat(what, files, "write it as docs/reference/yaml.md has it")
 
 
+_UTILIZATION = partial(_everywhere, _one_convention)
+_DEGREES = partial(_everywhere, _with_degrees)
 _OF_A_RUN = "run its study again"
 STUDY = FileFormat(
     "a file of settings",
@@ -165,14 +166,14 @@ BEST = FileFormat(
     "`best.json`",
     _OF_A_RUN,
     3,
-    {1: _one_convention, 2: _with_degrees},
+    {1: _UTILIZATION, 2: _DEGREES},
 )
 PLAN = FileFormat(
     "a plan by value",
     "a plan of `phaze train --plan`",
     "give the best.json of a search",
     2,
-    {1: _with_degrees},
+    {1: _DEGREES},
 )
 SCHEDULES = FileFormat("a file of schedules", "`schedules.json.gz`", _OF_A_RUN)
 POINT = FileFormat(
@@ -180,7 +181,7 @@ POINT = FileFormat(
     "`points/KEY/point.json` of a sweep",
     "run the sweep again",
     2,
-    {1: _one_convention},
+    {1: _UTILIZATION},
 )
 ROBUST = FileFormat("an answer of phaze robust", "`robust.json`", "ask phaze robust again")
 TRAINING_TIME = FileFormat(

@@ -14,7 +14,7 @@ import secrets
 import stat
 import tempfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -54,6 +54,16 @@ def user_path(text: str) -> Path:
             f"path {text!r} starts with a home folder that does not exist; write it out, or "
             f"./{text}"
         ) from error
+
+
+def check_ending(path: Path, endings: Collection[str], what: str, ending: str) -> None:
+    """Refuse an ``--output`` whose name would not be ``what``; the wanted ``ending`` is named.
+
+    Raises:
+        InputError: it does not end so.
+    """
+    if path.suffix not in endings:
+        raise InputError(f"--output {path} would not be {what}; give a name that ends in {ending}")
 
 
 def output_file(text: str, instead: str = "", flag: str = "--output") -> Path:

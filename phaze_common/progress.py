@@ -85,24 +85,18 @@ class BarProgress:
     @contextmanager
     def phase(self, name: str, total: int) -> Iterator[Advance]:
         """As ``Progress.phase``."""
+        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-        from rich.progress import Progress as Bars
 
         columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            rich.TextColumn("{task.description}", markup=False),
+            rich.BarColumn(),
+            rich.MofNCompleteColumn(),
+            rich.TimeElapsedColumn(),
+            rich.TimeRemainingColumn(),
         )
-        with Bars(*columns, console=Console(file=self._stream), redirect_stdout=False) as bars:
+        console = Console(file=self._stream)
+        with rich.Progress(*columns, console=console, redirect_stdout=False) as bars:
             task = bars.add_task(on_one_line(name), total=total)
             yield lambda count: bars.advance(task, count)
 

@@ -12,8 +12,7 @@ from phaze.cli.printing import STDOUT, print_rows
 from phaze.settings.folders import folders_of
 from phaze.settings.request import HardwareSettings
 from phaze_common.echo import say
-from phaze_common.errors import InputError
-from phaze_common.files import named_file, output_file
+from phaze_common.files import check_ending, named_file, output_file
 from phaze_common.settings import COMMAND_LINE
 from phaze_common.written_files import write_output
 
@@ -47,10 +46,7 @@ def run(command: Accelerators) -> int:
         str(folders_of(None).arch_configs / CORES) if command.output is None else command.output
     )
     path = output_file(output, ", or - for standard output")
-    if path.suffix != ".json":
-        raise InputError(
-            f"--output {path} would not be taken for accelerators; give a name that ends in .json"
-        )
+    check_ending(path, {".json"}, "taken for accelerators", ".json")
     write_output(path, cores_json(generated), force=command.force)
     row: dict[str, object] = {
         "design_space": name,

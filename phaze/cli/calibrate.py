@@ -14,9 +14,9 @@ from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
 from phaze.settings.folders import cached_folders
-from phaze_common import file_formats
 from phaze_common.errors import InputError
-from phaze_common.files import user_path, write_atomically
+from phaze_common.file_formats import CLUSTER, DEVICE, KEY, SOFTWARE
+from phaze_common.files import check_ending, user_path, write_atomically
 from phaze_common.settings import COMMAND_LINE
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from phaze.report.table import Table
     from phaze.validation.fitted_runs import RunFit
     from phaze.validation.own_plan_runs import PricedFile
+    from phaze.validation.records import ValidationReport
 
 logger = logging.getLogger(__name__)
 
@@ -70,12 +71,9 @@ def run(command: Calibrate) -> int:
 
     named = mode.plan_settings().read(command.settings, COMMAND_LINE)
     if len(named) != 1:
-        named_flags = (
-            f"{' and '.join(f'--{key}' for key in named)} were given"
-            if named
-            else "none of --device, --cluster, --software was given"
-        )
-        raise InputError(f"{named_flags}; name what is to be fitted with one of them")
+        flags = " and ".join(f"--{key}" for key in named)
+        what = f"{flags} were given" if named else f"none of --{', --'.join(_SETTINGS)} was given"
+        raise InputError(f"{what}; name what is to be fitted with one of them")
     if command.runs_file is not None:
         return _to_runs(command, *next(iter(named.items())))
     if not command.tables:
@@ -95,7 +93,7 @@ def run(command: Calibrate) -> int:
     return DONE
 
 
-def _to_runs(command: Calibrate, key: str, text: object) -> int:
+def _to_runs(command: Calibrate, key: str, name: object) -> int:
     from phaze.settings.hardware import HardwareFiles
     from phaze.validation.fitted_runs import cluster_text, device_text, fit_runs
     from phaze.validation.run import validate
@@ -110,22 +108,18 @@ def _to_runs(command: Calibrate, key: str, text: object) -> int:
         )
     output = _output(command)
     runs = user_path(command.runs_file)
-    start = HardwareFiles().named(key, str(text))
-    named = {"device": None, "cluster": None} | {key: start}
-    progress = command.progress
-    report = validate(
-        runs, named["device"], named["cluster"], None, cached_folders().graphs, progress, _no_plans
-    )
-    fit = fit_runs(report.runs)
+    start = HardwareFiles().named(key, str(name))
+    graphs = cached_folders().graphs
+
+    def compared(hardware: str) -> ValidationReport:
+        device, cluster = (hardware if key == each else None for each in ("device", "cluster"))
+        return validate(runs, device, cluster, None, graphs, command.progress, _no_plans)
+
+    fit = fit_runs(compared(start).runs)
     written = device_text if key == "device" else cluster_text
-    write_atomically(
-        output,
-        text_with_digest(_versioned(key, written(start, fit, output.stem, runs.name))).encode(),
-    )
-    named |= {key: str(output)}
-    fitted = validate(
-        runs, named["device"], named["cluster"], None, cached_folders().graphs, progress, _no_plans
-    )
+    text = _versioned(key, written(start, fit, output.stem, runs.name))
+    write_atomically(output, text_with_digest(text).encode())
+    fitted = compared(str(output))
     again = fitted.overall.time_mape
     answer = {"file": str(output), **asdict(fit), "priced_again": again}
     print_answer(json.dumps(answer, indent=2), lambda: [_fit_table(fit, key, again)], command)
@@ -135,12 +129,8 @@ def _to_runs(command: Calibrate, key: str, text: object) -> int:
 
 def _versioned(key: str, text: str) -> str:
     """The file of a device, a cluster or a framework, with its version first."""
-    kinds = {
-        "device": file_formats.DEVICE,
-        "cluster": file_formats.CLUSTER,
-        "software": file_formats.SOFTWARE,
-    }
-    return f"{file_formats.KEY}: {kinds[key].version}\n{text}"
+    kind = {"device": DEVICE, "cluster": CLUSTER, "software": SOFTWARE}[key]
+    return f"{KEY}: {kind.version}\n{text}"
 
 
 def _no_plans(plan: Path, database: Path) -> PricedFile:
@@ -178,10 +168,7 @@ def _output(command: Calibrate) -> Path:
             "my_device.yaml"
         )
     path = user_path(command.output)
-    if path.suffix not in {".yaml", ".yml"}:
-        raise InputError(
-            f"--output {path} would not be read as YAML; give a name that ends in .yaml"
-        )
+    check_ending(path, {".yaml", ".yml"}, "read as YAML", ".yaml")
     try:
         exists, is_file = path.exists(), path.is_file()
     except OSError as error:  # a name the file system cannot hold

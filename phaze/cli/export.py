@@ -101,7 +101,6 @@ def run(command: Export) -> int:
 
 
 def _write(folder: Path, files: Sequence[ExportedFile], *, force: bool) -> None:
-
     contents = {
         file.path: file.content.encode() if isinstance(file.content, str) else file.content
         for file in files

@@ -73,7 +73,6 @@ def run(command: Profile) -> int:
 
 
 def _request(command: Profile) -> ProfileRequest:
-
     if command.output is None:
         raise InputError(
             "no database to write was given; name its folder with --output, for instance --output "

@@ -18,7 +18,7 @@ from phaze.cli.exit_status import DONE
 from phaze.settings.folders import check_output
 from phaze_common.echo import say
 from phaze_common.errors import InputError, PhazeError
-from phaze_common.files import output_file, user_path
+from phaze_common.files import check_ending, output_file, user_path
 from phaze_common.written_files import write_output
 
 if TYPE_CHECKING:
@@ -78,10 +78,8 @@ def run(command: DrawnReport) -> int:
 
     output = None if command.output is None else output_file(command.output)
     folder = None if command.figures is None else user_path(command.figures)
-    if output is not None and output.suffix not in PAGES:
-        raise InputError(
-            f"--output {output} would not be taken for a page; give a name that ends in .html"
-        )
+    if output is not None:
+        check_ending(output, PAGES, "taken for a page", ".html")
     if folder is not None:
         check_output(folder, "--figures")
     need_libraries("report")

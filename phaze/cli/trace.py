@@ -10,7 +10,7 @@ from phaze.cli.exit_status import DONE
 from phaze.cli.printing import STDOUT, print_rows
 from phaze_common.echo import say
 from phaze_common.errors import InputError
-from phaze_common.files import output_file, pack, user_path
+from phaze_common.files import check_ending, output_file, pack, user_path
 from phaze_common.written_files import write_output
 
 
@@ -44,12 +44,8 @@ def run(command: Trace) -> int:
             f"--output {specified} has the name of a file of a run, which it would replace; give "
             "another"
         )
-    if specified is not None and specified.suffix not in {".json", ".gz"}:
-        raise InputError(
-            f"--output {specified} would not be taken for a timeline; give a name that ends in "
-            ".json "
-            "or .json.gz"
-        )
+    if specified is not None:
+        check_ending(specified, {".json", ".gz"}, "taken for a timeline", ".json or .json.gz")
     run = open_run(user_path(command.run_folder))
     path = specified or run.folder / "trace.json"
     timeline = timeline_of(run)

@@ -152,7 +152,6 @@ def _priced(output: Path | None, plan: Path, database: Path) -> PricedFile:
 
 
 def _typed(text: str, runs_file: Path | None, *, force: bool) -> Path:
-
     path = output_file(text, flag="--typed")
     if runs_file is not None and path.exists() and runs_file.exists() and path.samefile(runs_file):
         raise InputError(f"--typed {text!r} is the table that is read; give another file")
@@ -160,7 +159,6 @@ def _typed(text: str, runs_file: Path | None, *, force: bool) -> Path:
 
 
 def _picture(text: str, *, force: bool) -> Path:
-
     path = output_file(text, flag="--plot")
     if path.suffix.lower() not in PICTURES:
         endings = f"{', '.join(PICTURES[:-1])} or {PICTURES[-1]}"
@@ -171,7 +169,6 @@ def _picture(text: str, *, force: bool) -> Path:
 
 
 def _replaceable(path: Path, flag: str, *, force: bool) -> Path:
-
     check_replaceable(path.parent, {path.name: None}, force=force, flag=flag)
     return path
 

@@ -48,11 +48,8 @@ class LaunchKey:
     @property
     def text(self) -> str:
         """Name and value, the value clipped."""
-        value = (
-            self.value
-            if len(self.value) <= LONGEST_VALUE
-            else f"{self.value[: LONGEST_VALUE - 3]}..."
-        )
+        cut = len(self.value) > LONGEST_VALUE
+        value = f"{self.value[: LONGEST_VALUE - 3]}..." if cut else self.value
         return f"{self.name} {value}".rstrip()
 
 
@@ -111,11 +108,7 @@ class LaunchReading:
     def taking(self, taken: Mapping[str, object]) -> LaunchReading:
         """The same with settings that were ``taken`` since nobody specifies them."""
         reason = "taken, since neither the file nor the command line says it"
-        keys = [
-            LaunchKey(name, str(value), KeyKind.USUAL, reason, given=False)
-            for name, value in taken.items()
-        ]
-        return replace(self, keys=(*self.keys, *keys))
+        return self._with_usual({name: str(value) for name, value in taken.items()}, reason)
 
     def under(self, software: str) -> LaunchReading:
         """The same, priced under ``software``: where that is another program's, that is said."""
@@ -125,10 +118,7 @@ class LaunchReading:
             f"what such devices usually run, and not {self.program}; --software "
             f"{self.software} is nearer to it"
         )
-        return replace(
-            self,
-            keys=(*self.keys, LaunchKey("software", software, KeyKind.USUAL, reason, given=False)),
-        )
+        return self._with_usual({"software": software}, reason)
 
     def on_nodes(self, devices: int, per_node: int) -> LaunchReading:
         """The same on nodes of ``per_node``; says where the launch has others."""
@@ -139,13 +129,14 @@ class LaunchReading:
             f"priced on {nodes} of {per_node}, as the hardware has them; give --fast-domain "
             "or --cluster for others"
         )
-        return replace(
-            self,
-            keys=(
-                *self.keys,
-                LaunchKey("nodes", str(self.nodes), KeyKind.USUAL, reason, given=False),
-            ),
+        return self._with_usual({"nodes": str(self.nodes)}, reason)
+
+    def _with_usual(self, values: Mapping[str, str], reason: str) -> LaunchReading:
+        usual = (
+            LaunchKey(name, value, KeyKind.USUAL, reason, given=False)
+            for name, value in values.items()
         )
+        return replace(self, keys=(*self.keys, *usual))
 
     def check_expressible(self, ignored: Iterable[str]) -> None:
         """Refuse keys that change the answer as no plan can, unless they are ignored.

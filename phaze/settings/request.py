@@ -368,7 +368,6 @@ if TYPE_CHECKING:
         that are possible together with the others are searched."""
 
         def __init__(self, **values: Any) -> None: ...
-
         def __getattr__(self, key: str) -> Any: ...
 
 else:
