@@ -274,33 +274,23 @@ def _that_would_fit(
     devices: int,
 ) -> str:
     """Values of one degree or another that would do, all else as given."""
-    remedies = []
+    every, remedies = request.search.use_all_devices, []
     for name, values in axes.items():
-        if values is None or values == (1,):
+        if values in {None, (1,)}:
             continue
         others = [values or (1,) for each, values in axes.items() if each != name]
         rests = {math.prod(each) for each in product(*others)}
-        free = [each for each in ("pp", "dp") if axes[each] is None]
-        fitting = {
-            devices // rest
-            for rest in rests
-            if (devices % rest == 0 if request.search.use_all_devices else rest <= devices)
-        }
-        if request.search.use_all_devices and free:
+        if not every:
+            most = max((devices // rest for rest in rests if rest <= devices), default=0)
+            remedies += [f"{name} of at most {most}"] if most else []
+            continue
+        fitting = {devices // rest for rest in rests if devices % rest == 0}
+        if axes["pp"] is None or axes["dp"] is None:
             fitting = {degree for most in fitting for degree in divisors(most)}
-        if request.search.use_all_devices:
-            fitting = {
-                degree for degree in fitting if _suits_models(request, families, name, degree)
-            }
-        if fitting and request.search.use_all_devices:
-            remedies.append(f"{name} {_listed(sorted(fitting))}")
-        elif fitting:
-            remedies.append(f"{name} of at most {max(fitting)}")
+        fitting = {each for each in fitting if _suits_models(request, families, name, each)}
+        remedies += [f"{name} {_listed(sorted(fitting))}"] if fitting else []
     if not remedies:
-        return (
-            "give degrees whose product "
-            f"{'divides' if request.search.use_all_devices else 'is at most'} {devices}"
-        )
+        return f"give degrees whose product {'divides' if every else 'is at most'} {devices}"
     return f"possible with the rest as it is: {', or '.join(remedies)}"
 
 

@@ -1,4 +1,5 @@
-"""Settings in YAML files: read as they stand, with the files that they name made absolute."""
+"""Settings in YAML files: read as they stand, with the files that they name made absolute. Those
+with a name are defaults, which studies and the command line override."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,8 +13,11 @@ from phaze_common.file_formats import STUDY
 from phaze_common.files import beside
 from phaze_common.setting_fields import Mode
 from phaze_common.settings import COMMAND_LINE
+from phaze_common.suggestions import nearest
 
 MODELS = "model"
+SETTING = "setting"
+_FOLDER = Path(__file__).parent / "settings"
 
 
 def read_config(path: Path) -> dict[str, object]:
@@ -106,3 +110,31 @@ def code_allowed(
 def _names_of(key: str) -> frozenset[str]:
     (setting,) = (each for each in settings_for(Mode.SEARCH).settings if each.key == key)
     return frozenset({key, *setting.aliases})
+
+
+def setting_names() -> tuple[str, ...]:
+    """Names of those that ship."""
+    return tuple(sorted(file.stem for file in _FOLDER.glob("*.yaml")))
+
+
+def defaults_of(name_or_path: str) -> Mapping[str, object]:
+    """What a setting states, by any names of its settings, relative paths made absolute.
+
+    Raises:
+        InputError: an unknown name, an unreadable file, one that names a setting itself.
+    """
+    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        path = Path(name_or_path).expanduser()
+    else:
+        path = _FOLDER / f"{name_or_path}.yaml"
+        if name_or_path not in setting_names():
+            known = ", ".join(setting_names())
+            hint = nearest(name_or_path, setting_names(), "")
+            raise InputError(
+                f"no setting named {name_or_path!r:.200}; {f'{hint} known: {known}'.lstrip()}; or "
+                "give a YAML file"
+            )
+    defaults = read_config(path)
+    if SETTING in defaults:
+        raise InputError(f"{path}: a setting cannot build on another one; leave {SETTING!r} out")
+    return defaults

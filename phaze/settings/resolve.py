@@ -28,11 +28,10 @@ from GraphExtractor.names import label
 from GraphExtractor.permission import permission
 from phaze.settings.applicability import inapplicable, unasked
 from phaze.settings.checks import check_request
-from phaze.settings.config_files import code_allowed, split_weight
+from phaze.settings.config_files import SETTING, code_allowed, defaults_of, split_weight
 from phaze.settings.defaults import Situation, searched_plans, single_plan
 from phaze.settings.file_contents import result_key
 from phaze.settings.hardware import CHIP_SOFTWARE, HardwareFiles, ResolvedHardware, content_of
-from phaze.settings.named_settings import SETTING, defaults_of
 from phaze.settings.request import (
     HardwareSettings,
     Request,

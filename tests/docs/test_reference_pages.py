@@ -33,8 +33,7 @@ from phaze.cli.modes import MODES
 from phaze.runs import column_meanings
 from phaze.runs.design_tables import BOUGHT, TOTAL_ENERGY
 from phaze.runs.plan_files import evaluate_request
-from phaze.settings.config_files import read_config
-from phaze.settings.named_settings import defaults_of
+from phaze.settings.config_files import defaults_of, read_config
 from phaze.settings.resolve import resolve
 from phaze.studies.sweep.axes import read_sweep
 from phaze.studies.sweep.table import write_table
