@@ -62,11 +62,8 @@ def examine(folders: Folders) -> list[Finding]:
 def _python() -> Finding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] < OLDEST_PYTHON:
-        return Finding(
-            "python",
-            Verdict.MISSING,
-            f"{version}; install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer",
-        )
+        found = f"{version}; install Python {'.'.join(map(str, OLDEST_PYTHON))} or newer"
+        return Finding("python", Verdict.MISSING, found)
     return Finding("python", Verdict.OK, version)
 
 
@@ -90,11 +87,10 @@ def _solvers() -> Iterator[Finding]:
 
 
 def _cores() -> Finding:
-    return Finding(
-        "processor cores",
-        Verdict.OK,
-        str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+    found = str(
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     )
+    return Finding("processor cores", Verdict.OK, found)
 
 
 def _writable(folders: Folders) -> Iterator[Finding]:
@@ -104,22 +100,18 @@ def _writable(folders: Folders) -> Iterator[Finding]:
             with tempfile.TemporaryFile(dir=existing):
                 yield Finding(f"folder {folder}", Verdict.OK, "writable")
         except OSError as error:
-            yield Finding(
-                f"folder {folder}",
-                Verdict.MISSING,
-                f"{error.strerror} at {existing}; give another --output",
-            )
+            found = f"{error.strerror} at {existing}; give another --output"
+            yield Finding(f"folder {folder}", Verdict.MISSING, found)
 
 
 def _disk(folder: Path) -> Finding:
     free = shutil.disk_usage(_existing(folder)).free
     words = f"{free / 2**30:.1f} GiB free"
     if free < COMFORTABLE_DISK_BYTES:
-        return Finding(
-            "disk",
-            Verdict.NOTE,
-            f"{words}; runs of several models need about {COMFORTABLE_DISK_BYTES / 2**30:.0f} GiB",
+        found = (
+            f"{words}; runs of several models need about {COMFORTABLE_DISK_BYTES / 2**30:.0f} GiB"
         )
+        return Finding("disk", Verdict.NOTE, found)
     return Finding("disk", Verdict.OK, words)
 
 
@@ -133,11 +125,8 @@ def _shared_data() -> Iterator[Finding]:
     if folder.is_dir():
         yield Finding("reference data", Verdict.OK, "present; tests compare with it")
     elif (REPOSITORY / "tests").is_dir():
-        yield Finding(
-            "reference data",
-            Verdict.NOTE,
-            "absent (../shared/data); only tests use it and skip without it",
-        )
+        found = "absent (../shared/data); only tests use it and skip without it"
+        yield Finding("reference data", Verdict.NOTE, found)
 
 
 MODE = mode.Mode("doctor", mode.FIND_YOUR_WAY, Doctor, run)

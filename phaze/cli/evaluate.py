@@ -117,11 +117,8 @@ def _request(command: Evaluate, launch: LaunchReading) -> Request:
     from phaze_common.setting_fields import Mode
 
     path, found = user_path(str(command.launcher)), launch.settings
-    logger.info(
-        "read from %s: %s",
-        path,
-        ", ".join(f"{key} {value}" for key, value in found.items() if value is not None),
-    )
+    read = ", ".join(f"{key} {value}" for key, value in found.items() if value is not None)
+    logger.info("read from %s: %s", path, read)
     if launch.no_model and "model" not in {**found, **command.settings}:
         raise InputError(
             f"{path}: its model is not read ({launch.no_model}); name it with --model, or give "
@@ -130,12 +127,8 @@ def _request(command: Evaluate, launch: LaunchReading) -> Request:
     request = resolve(found, command.settings, Mode.EVALUATE, source=str(path))
     for key in found.keys() & command.settings.keys():
         if found[key] is not None and str(found[key]) != str(command.settings[key]):
-            logger.info(
-                "%s is %s, as the command line says, and not %s as the file does",
-                key,
-                command.settings[key],
-                found[key],
-            )
+            message = "%s is %s, as the command line says, and not %s as the file does"
+            logger.info(message, key, command.settings[key], found[key])
     _check_batch(request, path)
     return request
 
@@ -143,15 +136,11 @@ def _request(command: Evaluate, launch: LaunchReading) -> Request:
 def _taken(command: Evaluate, launch: LaunchReading, request: Request) -> dict[str, object]:
     """The batches, replicas and lengths that are priced though nobody specifies them."""
     from phaze.settings.problem import single_plan
-    from phaze.settings.request import settings_for
     from phaze.settings.specified_constants import dotted
-    from phaze_common.setting_fields import Mode
     from phaze_common.settings import COMMAND_LINE
 
-    specified = {
-        **launch.settings,
-        **settings_for(Mode.EVALUATE).canonical(dotted(command.settings), COMMAND_LINE),
-    }
+    typed = mode.plan_settings().canonical(dotted(command.settings), COMMAND_LINE)
+    specified = {**launch.settings, **typed}
     plan = single_plan(request)
     found = {
         "micro_batch_size": plan.micro_batch_size,

@@ -74,17 +74,11 @@ def extras(needs: Sequence[Requirement]) -> Iterator[Finding]:
         absent = [name for name in names if name not in there]
         if absent:
             command = f"python -m pip install {' '.join(absent)}"
-            yield Finding(
-                f"extra {extra}",
-                Verdict.NOTE,
-                f"{', '.join(absent)} not installed; for {purpose}: {command}",
-            )
+            found = f"{', '.join(absent)} not installed; for {purpose}: {command}"
+            yield Finding(f"extra {extra}", Verdict.NOTE, found)
         else:
-            yield Finding(
-                f"extra {extra}",
-                Verdict.OK,
-                ", ".join(f"{name} {found}" for name, found in there.items()),
-            )
+            found = ", ".join(f"{name} {found}" for name, found in there.items())
+            yield Finding(f"extra {extra}", Verdict.OK, found)
 
 
 def version(package: str) -> str | None:

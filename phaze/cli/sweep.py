@@ -71,11 +71,8 @@ def run(command: SweepCommand) -> int:
     def tell(point: SweptPoint) -> None:
         nonlocal ended
         ended += 1
-        logger.log(
-            logging.WARNING if point.point is None else logging.INFO,
-            "%s",
-            point_line(swept, point, ended, total),
-        )
+        level = logging.WARNING if point.point is None else logging.INFO
+        logger.log(level, "%s", point_line(swept, point, ended, total))
 
     points = run_sweep(swept, executor, command.progress, tell)
     write_table(swept, points)
@@ -93,22 +90,16 @@ def run(command: SweepCommand) -> int:
 
     logger.info("table: %s, a run per point in %s", swept.folder / TABLE, swept.store)
     if failed:
-        logger.warning(
-            "%s of %s points failed; the same command tries them again",
-            number(failed),
-            number(total),
-        )
+        how_many = f"{number(failed)} of {number(total)} points"
+        logger.warning("%s failed; the same command tries them again", how_many)
     return FAILED if failed else _status(impossible, total)
 
 
 def _status(impossible: int, total: int) -> int:
     """Of a sweep in which nothing went wrong but what was asked."""
     if impossible:
-        logger.warning(
-            "%s of %s points are impossible; give other values in their place",
-            number(impossible),
-            number(total),
-        )
+        how_many = f"{number(impossible)} of {number(total)} points"
+        logger.warning("%s are impossible; give other values in their place", how_many)
     return InputError.exit_status if impossible else DONE
 
 

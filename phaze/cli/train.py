@@ -83,11 +83,9 @@ def run(command: Train) -> int:
 def _folder(plan: Path, command: Train) -> Path:
     from phaze.runtime.training.records import TRAIN_FOLDER
 
-    return (
-        plan.absolute().parent / TRAIN_FOLDER
-        if command.output is None
-        else user_path(command.output)
-    ).absolute()
+    if command.output is None:
+        return plan.absolute().parent / TRAIN_FOLDER
+    return user_path(command.output).absolute()
 
 
 def _kept(folder: Path) -> str:

@@ -233,11 +233,8 @@ def check_code(request: Request) -> None:
     if request.mode is Mode.SEARCH:
         keys = [key for keys in graph_keys(request) for key in keys]
     else:
-        keys = [
-            single_plan(request).graph_key(
-                request.workload.models[0].name, request.workload.sequence_length[0]
-            )
-        ]
+        model, length = request.workload.models[0].name, request.workload.sequence_length[0]
+        keys = [single_plan(request).graph_key(model, length)]
     storage.check_code(
         keys, request.folders.graphs, request.code, force=request.output.force_reextract_model
     )

@@ -440,25 +440,17 @@ class Request:
     def notes(self) -> tuple[str, ...]:
         """What the user should know about how the request is understood."""
         replicas = self.plan.dp[0] if self.mode is Mode.EVALUATE and self.plan.dp else None
-        told = () if self.search.whole_micro_batches else self.plan.micro_batch_size
-        sizes = [
-            note
-            for size in told
-            if (note := uneven_batch(self.plan.global_batch_size, size, replicas))
-        ]
-        sizes += self._unequal_chunks()
-        space = self.records.space
-        if (
-            space is not None
-            and self.hardware.max_area is not None
-            and self.hardware.max_area > space.budget_mm2
-        ):
-            sizes.append(
-                f"max_area is {number(self.hardware.max_area)} mm2, but no chip of {space.name} "
+        batch, space, area = self.plan.global_batch_size, self.records.space, self.hardware.max_area
+        sizes = () if self.search.whole_micro_batches else self.plan.micro_batch_size
+        notes = [note for size in sizes if (note := uneven_batch(batch, size, replicas))]
+        notes += self._unequal_chunks()
+        if space is not None and area is not None and area > space.budget_mm2:
+            notes.append(
+                f"max_area is {number(area)} mm2, but no chip of {space.name} "
                 f"has more than the {number(space.budget_mm2)} mm2 of its own budget; a file of "
                 "the space with a larger one may have larger chips"
             )
-        return tuple(sizes)
+        return tuple(notes)
 
     def _unequal_chunks(self) -> list[str]:
         """A note on chunks that are not equal, which frameworks must be told."""
@@ -483,13 +475,8 @@ class Request:
 
     def sequence_length_of(self, model: str) -> int:
         """Tokens per sample of one of the models."""
-        return dict(
-            zip(
-                (each.name for each in self.workload.models),
-                self.workload.sequence_length,
-                strict=True,
-            )
-        )[model]
+        names = [each.name for each in self.workload.models]
+        return self.workload.sequence_length[names.index(model)]
 
     def as_mapping(self) -> dict[str, Any]:
         """Every setting that applies, by key: ``resolve`` of it gives the same request.
