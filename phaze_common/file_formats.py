@@ -162,11 +162,7 @@ STUDY = FileFormat(
 )
 MANIFEST = FileFormat("a manifest", "`manifest.json`", _OF_A_RUN, 2, {1: _with_front})
 BEST = FileFormat(
-    "the answer of a search",
-    "`best.json`",
-    _OF_A_RUN,
-    3,
-    {1: _UTILIZATION, 2: _DEGREES},
+    "the answer of a search", "`best.json`", _OF_A_RUN, 3, {1: _UTILIZATION, 2: _DEGREES}
 )
 PLAN = FileFormat(
     "a plan by value",

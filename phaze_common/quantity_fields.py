@@ -23,11 +23,7 @@ from phaze_common.quantities import (
 from phaze_common.refusals import Refusals
 
 # fields of a constant with its unit, for which its value alone may stand
-STATED_ALONE = {
-    "value",
-    "unit",
-    "source",
-}
+STATED_ALONE = {"value", "unit", "source"}
 NO_SOURCE = "not stated"
 
 

@@ -21,10 +21,7 @@ from phaze_common.sealed import digest_of
 
 RECORD = ".phaze-written"
 # of pages, and of timelines
-MARKS = (
-    b'<meta name="generator" content="phaze">',
-    b'{"generator":"phaze"',
-)
+MARKS = (b'<meta name="generator" content="phaze">', b'{"generator":"phaze"')
 _HEAD_BYTES = 4096  # in which a mark stands
 _LARGEST = 2**30  # of what could be ours
 

@@ -54,8 +54,5 @@ MODE = mode.Mode(
     mode.CHECK_AND_FIT,
     Compare,
     run,
-    (
-        "TRACE ... --plan FILE [FLAG ...]",
-        "TRACE ... --model NAME --device NAME [FLAG ...]",
-    ),
+    ("TRACE ... --plan FILE [FLAG ...]", "TRACE ... --model NAME --device NAME [FLAG ...]"),
 )

@@ -176,10 +176,6 @@ MODE = mode.Mode(
     mode.SEARCH_AND_PRICE,
     Evaluate,
     run,
-    (
-        "--model NAME --device NAME [FLAG ...]",
-        "--plan FILE [FLAG ...]",
-        "--from FILE [FLAG ...]",
-    ),
+    ("--model NAME --device NAME [FLAG ...]", "--plan FILE [FLAG ...]", "--from FILE [FLAG ...]"),
     mode.OF_PLANS,
 )

@@ -128,9 +128,7 @@ class Command:
         "table", "form of the result on stdout (default table)", names=("--format",)
     )
     verbose: bool = flag(
-        False,
-        "log more, and show where an unexpected error came from",
-        names=("--verbose", "-v"),
+        False, "log more, and show where an unexpected error came from", names=("--verbose", "-v")
     )
     quiet: bool = flag(False, "log warnings only, no progress", names=("--quiet", "-q"))
     wide: bool = flag(False, "print all columns of tables, however narrow the terminal is")

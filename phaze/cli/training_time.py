@@ -74,9 +74,6 @@ MODE = mode.Mode(
     mode.SEARCH_AND_PRICE,
     TrainingTime,
     run,
-    (
-        "--model NAME --device NAME --tokens N [FLAG ...]",
-        "--plan FILE --tokens N [FLAG ...]",
-    ),
+    ("--model NAME --device NAME --tokens N [FLAG ...]", "--plan FILE --tokens N [FLAG ...]"),
     mode.OF_PLANS,
 )

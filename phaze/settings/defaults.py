@@ -15,13 +15,7 @@ from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.widths import allowed_widths, panels_fit
 from phaze.settings.hardware import ResolvedHardware
-from phaze_common.choices import (
-    GroupOrder,
-    KeyExchange,
-    LayoutName,
-    PipelineSchedule,
-    Precision,
-)
+from phaze_common.choices import GroupOrder, KeyExchange, LayoutName, PipelineSchedule, Precision
 from phaze_common.errors import InputError
 from phaze_common.settings import ALL
 

@@ -16,12 +16,7 @@ from Estimator.chips.space_part import WHOLE, SpacePart
 from Estimator.plans.axes import PLAN_AXES
 from GraphExtractor.permission import CodePermission
 from phaze.settings.folders import Folders, folders_of
-from phaze_common.choices import (
-    Combine,
-    FrontAxis,
-    Objective,
-    SolverName,
-)
+from phaze_common.choices import Combine, FrontAxis, Objective, SolverName
 from phaze_common.file_formats import STUDY
 from phaze_common.numbers import number
 from phaze_common.setting_fields import (
