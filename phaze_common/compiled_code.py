@@ -42,11 +42,8 @@ def find_place(root: Path = ROOT) -> None:
     if chosen and (not Path(chosen).exists() or is_own(Path(chosen))):
         return
     if chosen:
-        logger.warning(
-            "%s %s can be written by others, who could put code into it; it is not used",
-            SETTING,
-            chosen,
-        )
+        message = "%s %s can be written by others, who could put code into it; it is not used"
+        logger.warning(message, SETTING, chosen)
     # files end with digests of that length
     name = f"{PREFIX}{DIGEST_BYTES}-{code_version(*(root / each for each in PACKAGES))}"
     sources = root / PACKAGES[0]

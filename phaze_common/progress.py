@@ -62,13 +62,8 @@ class LoggedProgress:
             if now - last >= self._interval_s and 0 < done < total:
                 last = now
                 left_s = (now - start) * (total - done) / done
-                logger.info(
-                    "%s: %s of %s, about %s left",
-                    name,
-                    number(done),
-                    number(total),
-                    duration(left_s),
-                )
+                left = duration(left_s)
+                logger.info("%s: %s of %s, about %s left", name, number(done), number(total), left)
 
         yield advance
         logger.info(

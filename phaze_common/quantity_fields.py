@@ -120,11 +120,8 @@ class _Reader:
             return plain_number(exact) if kind is int else float(exact)
         except (QuantityError, OverflowError) as error:
             what = str(error) if isinstance(error, QuantityError) else allowed(unit)
-            self.refusals.add(
-                InputError(
-                    f"{self.source}: {clipped(key)} is {clipped(as_given(text), 60)}; it is {what}"
-                )
-            )
+            given = f"{self.source}: {clipped(key)} is {clipped(as_given(text), 60)}"
+            self.refusals.add(InputError(f"{given}; it is {what}"))
             return text
 
 

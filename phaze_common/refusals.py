@@ -45,13 +45,11 @@ class Refusals:
 
     def add(self, refusal: InputError) -> None:
         """Keep a refusal, or each of several."""
-        parts = (
-            [InputError(each) for each in refusal.problems]
-            if isinstance(refusal, SeveralProblemsError)
-            else [refusal]
-        )
-        for each in parts:
-            self._found.setdefault(str(each), each)
+        if isinstance(refusal, SeveralProblemsError):
+            for each in refusal.problems:
+                self.add(InputError(each))
+        else:
+            self._found.setdefault(str(refusal), refusal)
 
     def attempt(self, make: Callable[[], Made], instead: Instead) -> Made | Instead:
         """``make()``, or ``instead`` where that refuses."""

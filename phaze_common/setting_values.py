@@ -220,14 +220,10 @@ def _names_file(text: str) -> bool:
 
 
 def _integer(setting: Setting, value: object) -> int:
-    number = (
-        int(value)
-        if isinstance(value, str) and _INTEGER.fullmatch(value.strip())
-        else _measured(setting, value)
-    )
-    number = (
-        number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
-    )
+    whole = isinstance(value, str) and _INTEGER.fullmatch(value.strip())
+    number = int(str(value)) if whole else _measured(setting, value)
+    if isinstance(number, Fraction) and number.denominator == 1:
+        number = number.numerator
     if not isinstance(number, bool) and isinstance(number, Integral):  # numpy's too
         number = int(number)
     if (

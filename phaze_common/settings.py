@@ -68,11 +68,8 @@ class SettingTable:
                 found[setting.key], named[setting.key] = value, str(name)
         if strange:  # what is known is listed once for all of them
             what = "unknown key" if len(strange) == 1 else "unknown keys"
-            refusals.add(
-                InputError(
-                    f"{source}: {what} {_some(strange)}; the keys are {', '.join(self.keys)}"
-                )
-            )
+            keys = ", ".join(self.keys)
+            refusals.add(InputError(f"{source}: {what} {_some(strange)}; the keys are {keys}"))
         for rivals in self.rivals:
             if rivals <= found.keys():
                 names = " and ".join(shown(key, source) for key in sorted(rivals))

@@ -31,12 +31,9 @@ def folders_of(output: Path | None, name: str = "") -> Folders:
     """
     root = output or working_root(Path.cwd())
     run = output or root / "Solver" / "output" / name
-    return Folders(
-        root / "GraphExtractor" / "out",
-        root / "Estimator" / "estimates",
-        root / "Estimator" / "arch_configs",
-        run,
-    )
+    estimator = root / "Estimator"
+    graphs = root / "GraphExtractor" / "out"
+    return Folders(graphs, estimator / "estimates", estimator / "arch_configs", run)
 
 
 def cached_folders() -> Folders:

@@ -69,11 +69,8 @@ def front_of(request: Request, hardware: Hardware) -> tuple[FrontAxis, ...]:
         return USUAL.front
     if hardware.configurations <= MOST_WITH_FRONT:
         return OF_WHOLE_CHIPS
-    logger.info(
-        "no Pareto front of %s chips is certified unless it is asked for, as --front %s",
-        number(hardware.configurations),
-        FrontAxis.COST,
-    )
+    message = "no Pareto front of %s chips is certified unless it is asked for, as --front %s"
+    logger.info(message, number(hardware.configurations), FrontAxis.COST)
     return ()
 
 

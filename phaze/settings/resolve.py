@@ -128,11 +128,9 @@ def _specified(
     above = table.read_all(overrides, COMMAND_LINE, refusals)
     named = above.pop(SETTING, below.pop(SETTING, None))
     origin = f"setting {named}"
-    defaults = (
-        {}
-        if not isinstance(named, str)
-        else refusals.attempt(lambda: table.read(dotted(defaults_of(named)), origin), {})
-    )
+    defaults: dict[str, Any] = {}
+    if isinstance(named, str):
+        defaults = refusals.attempt(lambda: table.read(dotted(defaults_of(named)), origin), {})
     complete = not refusals
     both = table.override(below, above)
     joined = [
