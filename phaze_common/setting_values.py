@@ -281,6 +281,8 @@ def _choice(setting: Setting, value: object) -> object:
     if setting.names is not None and text in setting.choices:
         return setting.names(text)
     other = setting.other
+    if other is not None and isinstance(value, other):
+        return value  # as it was read before
     if other is None or not other.FORM.pattern.fullmatch(text):
         others = "" if other is None else f", or {other.FORM.what}, such as {other.FORM.example}"
         raise _NotAllowedError(value, f"one of {', '.join(setting.choices)}{others}")

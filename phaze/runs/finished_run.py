@@ -226,7 +226,9 @@ def _plain(stated: object, read: object) -> object:
     value it is read as."""
     if read is None or stated == ALL:
         return stated
-    return list(read) if isinstance(read, tuple) else read
+    values = read if isinstance(read, tuple) else (read,)
+    plain = [each if isinstance(each, bool | int | float) else str(each) for each in values]
+    return plain if isinstance(read, tuple) else plain[0]
 
 
 def _result(content: dict[str, Any], path: Path) -> SearchResult:

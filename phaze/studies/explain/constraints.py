@@ -186,4 +186,5 @@ def _values(text: str, table: SettingTable) -> dict[str, Any]:
         if name in given:
             raise InputError(f"{source}: {key} is given twice; give every key once")
         given[name] = value
-    return table.read(given, source)
+    read = table.read(given, source)
+    return {key: each if isinstance(each, int | float) else str(each) for key, each in read.items()}
