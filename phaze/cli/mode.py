@@ -73,17 +73,9 @@ class SettingFlags:
     without: str = ""
 
 
-def flag(
-    default: Any,
-    help_text: str,
-    takes: str = "",
-    names: tuple[str, ...] = (),
-    *,
-    listed: bool = False,
-    read: Callable[[str], Any] | None = None,
-) -> Any:
-    """A field that is a ``Flag``."""
-    return field(default=default, metadata={ABOUT: Flag(help_text, takes, names, listed, read)})
+def flag(default: Any, help_text: str, *about: Any, **others: Any) -> Any:
+    """A field that is a ``Flag`` of these."""
+    return field(default=default, metadata={ABOUT: Flag(help_text, *about, **others)})
 
 
 def word(default: Any, help_text: str, takes: str) -> Any:

@@ -8,6 +8,7 @@ values. Imports nothing heavy, since ``--help`` reads it; types are objects rath
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -582,6 +583,6 @@ def _plain(value: Any, field: SettingField) -> Any:
         return [_plain(each, field) for each in value]
     if isinstance(value, float):
         return int(value) if value == int(value) else value
-    if isinstance(value, Path | WeightedModel):
-        return str(value)
-    return getattr(value, "value", value)
+    if isinstance(value, Enum):
+        return value.value
+    return value if isinstance(value, bool | int | str) else str(value)

@@ -419,3 +419,11 @@ def test_a_setting_changes_in_its_own_section_and_an_unknown_one_is_a_defect() -
     assert changed.with_settings(tp=request.plan.tp, csv=False) == request
     with pytest.raises(KeyError):
         request.with_settings(width=3)
+
+
+def test_assignments_to_tiers_are_written_as_they_are_read() -> None:
+    asked = {"model": "megatron-1.7b", "device": "h100", "tp": 2, "dp": 4, "offload": "optimizer"}
+    request = resolve(asked, {"group_order": "tp2.dp4"}, Mode.EVALUATE)
+    written = yaml.safe_load(request.to_yaml())
+    assert written["group_order"] == ["tp2.dp4"] and written["offload"] == ["optimizer"]
+    assert resolve(written, {}, Mode.EVALUATE) == request
