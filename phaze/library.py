@@ -27,7 +27,7 @@ from phaze_common.errors import InfeasibleError, InputError
 from phaze_common.files import user_path
 from phaze_common.progress import Progress, SilentProgress
 from phaze_common.refusals import Refusals
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from Solver.results import SearchResult, SpaceSize
 
 if TYPE_CHECKING:

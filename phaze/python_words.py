@@ -13,7 +13,7 @@ from phaze.settings.request import settings_for
 from phaze.studies.training_time.settings import all_settings
 from phaze_common.errors import PhazeError
 from phaze_common.refusals import SeveralProblemsError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")

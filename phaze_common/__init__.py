@@ -1,2 +1,2 @@
-"""What every room shares: error types, files and caches, records to and from YAML/JSON, progress.
-Knows no domain."""
+"""What every package shares: error types, files and caches, records to and from YAML and JSON,
+progress. Knows no domain."""

@@ -110,7 +110,6 @@ def unique_rows(
 
 
 def _digest(arrays: Arrays) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Hash of names, types, shapes and content."""
     parts = (
         part
         for name, array in sorted(arrays.items())

@@ -5,8 +5,7 @@ from enum import StrEnum
 
 
 class Recompute(StrEnum):
-    """Activation recomputation: keep everything, recompute core attention, recompute the whole
-    layer."""
+    """Activation recomputation: of nothing, of core attention, or of the whole layer."""
 
     NONE = "none"
     SELECTIVE = "selective"
@@ -14,24 +13,21 @@ class Recompute(StrEnum):
 
 
 class Attention(StrEnum):
-    """How attention is computed: fused and tiled, or as separate products with the scores in
-    memory."""
+    """Attention fused and tiled, or as products with the scores in memory."""
 
     FLASH = "flash"
     EAGER = "eager"
 
 
 class StageCuts(StrEnum):
-    """Where a model may be cut into stages: between its layers, or inside them too where a single
-    tensor passes."""
+    """Where a model may be cut: between layers, or also where one tensor passes."""
 
     BETWEEN = "between"
     INSIDE = "inside"
 
 
 class TensorLayout(StrEnum):
-    """How tensor parallelism cuts weights and activations: along one axis of devices (Megatron), or
-    along two (SUMMA)."""
+    """Tensor parallelism along one axis of devices (Megatron) or two (SUMMA)."""
 
     ONE_D = "1d"
     TWO_D = "2d"
@@ -91,14 +87,12 @@ class Precision(StrEnum):
 
 
 class GroupOrder(StrEnum):
-    """How the groups nest over the devices, innermost first: what is inner has the faster links of
-    a tiered network."""
+    """How groups nest over the devices, innermost (with the fastest links) first."""
 
     DATA_INNER = "tensor-data-pipeline"
     PIPELINE_INNER = "tensor-pipeline-data"
-    TIERS = (
-        "tiers"  # of a search: every way in which the axes can share out the tiers of the network
-    )
+    # of a search: every way in which the axes can share out the tiers of the network
+    TIERS = "tiers"
 
 
 class PipelineSchedule(StrEnum):
@@ -151,13 +145,11 @@ class Objective(StrEnum):
     THROUGHPUT = "throughput"  # samples per second of the cluster
     THROUGHPUT_PER_AREA = "throughput_per_area"  # samples per second per mm2 of one chip
     THROUGHPUT_PER_JOULE = "throughput_per_joule"  # samples per joule
-    THROUGHPUT_PER_DOLLAR = (
-        "throughput_per_dollar"  # samples per dollar of what a cluster costs to own and to run
-    )
+    # samples per dollar of what a cluster costs to own and to run
+    THROUGHPUT_PER_DOLLAR = "throughput_per_dollar"
     COST_PER_TOKEN = "cost_per_token"  # the least; told as tokens per dollar
-    CARBON_PER_TOKEN = (
-        "carbon_per_token"  # the least of what is embodied and emitted; told as tokens per kilogram
-    )
+    # the least of what is embodied and emitted; told as tokens per kilogram
+    CARBON_PER_TOKEN = "carbon_per_token"
 
 
 class FrontAxis(StrEnum):
@@ -181,14 +173,12 @@ class Combine(StrEnum):
     WORST = "worst"  # the least share
     # the mean of the shares: what a fleet gets done whose devices spend parts of their time on each
     TIME_SHARED = "time-shared"
-    MEAN = (
-        "mean"  # the weighted mean of the objectives themselves, however different their sizes are
-    )
+    # the weighted mean of the objectives themselves, however different their sizes are
+    MEAN = "mean"
 
 
 class SolverName(StrEnum):
-    """Who schedules operators during the search; optima are confirmed by an ILP solver in any
-    case."""
+    """Who schedules operators in the search; an ILP solver confirms optima anyway."""
 
     NATIVE = "native"
     GUROBI = "gurobi"

@@ -24,16 +24,14 @@ logger = logging.getLogger(__name__)
 
 SETTING = "NUMBA_CACHE_DIR"
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("Estimator", "Solver", "third_party")  # that have compiled code
+PACKAGES = ("Estimator", "Solver", "third_party")  # that have compiled code
 PREFIX = "compiled-"
-IN_USE_S = (
-    24 * 3600.0
-)  # a run that lasts longer than this compiles nothing new of what it began with
+# a run that lasts longer than this compiles nothing new of what it began with
+IN_USE_S = 24 * 3600.0
 
 
 def find_place(root: Path = ROOT) -> None:
-    """Let compiled code be kept beside the sources in ``root``, else in the user's cache, else for
-    this run alone.
+    """Keep compiled code beside the sources, else in the user's cache, else for this run.
 
     Must be called before anything is compiled. Compiled code is run as it is, so it must not come
     from a folder that others can write: the folder is its owner's alone, and so is the way to it. A
@@ -44,14 +42,11 @@ def find_place(root: Path = ROOT) -> None:
     if chosen and (not Path(chosen).exists() or is_own(Path(chosen))):
         return
     if chosen:
-        logger.warning(
-            "%s %s can be written by others, who could put code into it; it is not used",
-            SETTING,
-            chosen,
-        )
+        message = "%s %s can be written by others, who could put code into it; it is not used"
+        logger.warning(message, SETTING, chosen)
     # files end with digests of that length
-    name = f"{PREFIX}{DIGEST_BYTES}-{code_version(*(root / room for room in ROOMS))}"
-    sources = root / ROOMS[0]
+    name = f"{PREFIX}{DIGEST_BYTES}-{code_version(*(root / each for each in PACKAGES))}"
+    sources = root / PACKAGES[0]
     for place in (sources / "__pycache__" if sources.is_dir() else None, user_cache()):
         if place is not None and _made(place / name):
             _set(place / name)
@@ -77,8 +72,7 @@ def user_cache() -> Path | None:
 
 
 def is_own(folder: Path) -> bool:
-    """Whether nobody else can put anything into a folder, or put another folder in its place (but
-    an administrator)."""
+    """Whether nobody but an administrator can change what is in a folder or replace it."""
     try:
         about = folder.lstat()
         if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or _others_write(about):
@@ -96,16 +90,14 @@ def _others_write(about: os.stat_result) -> bool:
 
 
 def _is_safe_way(about: os.stat_result) -> bool:
-    """Whether others cannot exchange what is in a folder: in one like /tmp (sticky) only owners
-    can."""
+    """Whether only owners can exchange what is in a folder, as in /tmp (sticky)."""
     return about.st_uid in {0, os.geteuid()} and (
         not _others_write(about) or bool(about.st_mode & stat.S_ISVTX)
     )
 
 
 def _made(folder: Path) -> bool:
-    """Whether the folder can be written, and by its owner alone; its time says that it is in
-    use."""
+    """Whether the folder is its owner's and writable; its time says that it is in use."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
         if not is_own(folder):

@@ -22,20 +22,17 @@ _LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 
 
 def steers(text: str) -> bool:
-    """Whether a text holds what a terminal obeys rather than shows: control characters, reversed
-    writing, halves of letters."""
+    """Whether a text holds what a terminal obeys: control or reversing characters."""
     return _STEERING.search(text) is not None
 
 
 def breaks_line(text: str) -> bool:
-    """Whether a text holds what some reader (a shell, YAML, Python, a browser) takes for the end of
-    a line."""
+    """Whether a text holds what some reader takes for the end of a line."""
     return _LINE_ENDS.search(text) is not None
 
 
 def shown(text: str) -> str:
-    """``text`` on any terminal: what does not print (escape sequences, reversed writing, stray
-    bytes) as its escape."""
+    """``text`` with what does not print (escape sequences, stray bytes) as its escape."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() or each in _KEPT else _escaped(each) for each in text)
@@ -43,11 +40,9 @@ def shown(text: str) -> str:
 
 def on_one_line(text: str) -> str:
     """As ``shown``, line breaks and tabs too: a name stays within its line or cell."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(each if each.isprintable() else _escaped(each) for each in text)
-    )
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else _escaped(each) for each in text)
 
 
 def say(stream: TextIO, lines: Iterable[str]) -> None:
@@ -56,8 +51,7 @@ def say(stream: TextIO, lines: Iterable[str]) -> None:
 
 
 def as_given(value: object) -> str:
-    """A value of a file in the words of the file: ``true``, ``null``, text in quotation marks;
-    ``clipped``."""
+    """A value as a file writes it: ``true``, ``null``, text in quotes; ``clipped``."""
     try:
         return in_words_of_files(repr(value))
     except Exception:  # noqa: BLE001 - of whatever type from Python, or a number of more digits than are ever shown
@@ -65,8 +59,7 @@ def as_given(value: object) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What a file holds where something else is due, in the words of the file: ``a list``,
-    ``text``, ``nothing``."""
+    """What a file holds, in its words: ``a list``, ``text``, ``nothing``."""
     known = {
         type(None): "nothing",
         dict: "a mapping",
@@ -86,15 +79,13 @@ def in_words_of_files(representation: str) -> str:
 
 
 def clipped(text: str, longest: int = LONGEST_NAME) -> str:
-    """``shown`` text of at most ``longest`` characters, the last of which says that more was
-    given."""
+    """``shown`` text of at most ``longest`` characters; an ellipsis says it is cut."""
     safe = shown(text[: longest + 1])
     return safe if len(text) <= longest and len(safe) <= longest else safe[: longest - 1] + "…"
 
 
 def tidy(message: str) -> str:
-    """A sentence that names what was given, fit to be printed: long names within it are cut, see
-    ``clipped``."""
+    """A sentence that names what was given, long names within it ``clipped``."""
     message = shown(message)
     if len(message) > LONGEST_NAME:
         message = _QUOTED.sub(

@@ -1,12 +1,11 @@
-"""Error types. Each message says what was given, what is allowed and what to do; the front door
+"""Error types. Each message says what was given, what is allowed and what to do; the command line
 maps types to exit statuses."""
 
 from phaze_common.echo import tidy
 
 
 class PhazeError(Exception):
-    """Base of every error the framework raises on purpose (exit status 1 unless a subclass says
-    otherwise).
+    """Base of every error that is raised on purpose (exit status 1 by default).
 
     Names within a message that come from others are cut where they are long, and cannot steer a
     terminal.
@@ -19,15 +18,13 @@ class PhazeError(Exception):
 
 
 class InputError(PhazeError):
-    """The user's input cannot be used as given: unknown name, bad value, unreadable or
-    contradictory file."""
+    """The user's input cannot be used: an unknown name, a bad value or file."""
 
     exit_status = 2
 
 
 class DefectError(PhazeError):
-    """Something came out that cannot be, whatever was asked: phaze is wrong, and says so instead of
-    printing it."""
+    """Something came out that cannot be: phaze is wrong, and says so."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(f"{message}; this is a defect in phaze, please report it with the command")
@@ -40,8 +37,7 @@ class InfeasibleError(PhazeError):
 
 
 class ArtefactError(PhazeError):
-    """A file written by an earlier run is corrupt, truncated or of another version; it is set aside
-    and rebuilt."""
+    """A file of an earlier run is damaged or of another version; it is rebuilt."""
 
 
 class StaleArtefactError(ArtefactError):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from phaze_common.echo import as_given, clipped
@@ -30,8 +31,7 @@ class FormatError(InputError):
 
 @dataclass(frozen=True)
 class FileFormat:
-    """A kind of file: ``what`` one is called, ``files`` of it that a manual names, and what to do
-    with one that is not read.
+    """A kind of file: ``what`` one is called, ``files`` of it, and a ``remedy``.
 
     ``migrations[n]`` makes of a document of version n, without its version, one of version n + 1.
     """
@@ -51,8 +51,7 @@ class FileFormat:
         return oldest
 
     def current(self, document: Any, source: str) -> Any:
-        """A ``document`` as this version has it, without the version it states; what is no mapping
-        is for others to refuse.
+        """A ``document`` as this version has it, without the version it states.
 
         Raises: FormatError: its version is none, newer, or older than there are migrations for;
             names ``source`` and what to do.
@@ -101,11 +100,9 @@ class FileFormat:
 
     @property
     def _read(self) -> str:
-        return (
-            f"version {self.version}"
-            if self.oldest == self.version
-            else f"versions {self.oldest} to {self.version}"
-        )
+        if self.oldest == self.version:
+            return f"version {self.version}"
+        return f"versions {self.oldest} to {self.version}"
 
 
 def _with_front(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -113,31 +110,28 @@ def _with_front(manifest: dict[str, Any]) -> dict[str, Any]:
     return {"front": ["throughput", "area", "energy"], **manifest}
 
 
-def _one_convention(document: Any) -> Any:
-    """Before version 2 ``model_flops_utilization`` counted all scores, and another key those that a
-    causal mask leaves."""
+def _everywhere(change: Migration, document: Any) -> Any:
+    """A document with ``change`` of each mapping in it, the inner ones first."""
     if isinstance(document, list):
-        return [_one_convention(each) for each in document]
+        return [_everywhere(change, each) for each in document]
     if not isinstance(document, dict):
         return document
-    found = {key: _one_convention(value) for key, value in document.items()}
+    return change({key: _everywhere(change, value) for key, value in document.items()})
+
+
+def _one_convention(found: dict[str, Any]) -> dict[str, Any]:
+    """Before version 2 ``model_flops_utilization`` counted all scores, and another key those that a
+    causal mask leaves."""
     if "model_flops_utilization" in found:
         left = found.pop("causal_model_flops_utilization", None)
         found["all_scores_flops_utilization"] = found["model_flops_utilization"]
-        found["model_flops_utilization"] = (
-            found["model_flops_utilization"] if left is None else left
-        )
+        if left is not None:
+            found["model_flops_utilization"] = left
     return found
 
 
-def _with_degrees(document: Any) -> Any:
-    """Before version 3 a stage of a plan stated its degrees beside its layers, and its layout apart
-    from them."""
-    if isinstance(document, list):
-        return [_with_degrees(each) for each in document]
-    if not isinstance(document, dict):
-        return document
-    found = {key: _with_degrees(value) for key, value in document.items()}
+def _with_degrees(found: dict[str, Any]) -> dict[str, Any]:
+    """Before version 3 a stage stated its degrees and layout beside its layers."""
     if isinstance(found.get("stages"), list) and "interleave" in found and "schedule" in found:
         found["gpipe"] = found.pop("schedule") == "gpipe"
         found["stages"] = [_stage(each) for each in found["stages"]]
@@ -154,15 +148,10 @@ def _stage(stage: Any) -> Any:
     return {"layers": layers, "degrees": layout | own, "recomputed_layers": recomputed}
 
 
-def _stated_once(document: Any) -> Any:
+def _stated_once(found: dict[str, Any]) -> dict[str, Any]:
     """Before version 4 a plan stood beside a copy of some of its degrees, in their words."""
-    if isinstance(document, list):
-        return [_stated_once(each) for each in document]
-    if not isinstance(document, dict):
-        return document
-    found = {key: _stated_once(value) for key, value in document.items()}
     best = found.get("best")
-    if isinstance(best, dict) and "plan" in best and "time_per_batch_bound_s" in found:
+    if isinstance(best, dict) and "tokens_per_s" in best and "time_per_batch_bound_s" in found:
         best |= {key: found[key] for key in ("hbm_bytes", "time_per_batch_bound_s")}
     if not found.get("recompute", "none"):  # where there was no plan
         found = {key: found[key] for key in found if key not in {"recompute", "tp", "pp", "dp"}}
@@ -196,6 +185,9 @@ def _hardware(what: str, files: str) -> FileFormat:
     return FileFormat(what, files, "write it as docs/reference/yaml.md has it")
 
 
+_UTILIZATION = partial(_everywhere, _one_convention)
+_DEGREES = partial(_everywhere, _with_degrees)
+_STATED_ONCE = partial(_everywhere, _stated_once)
 _OF_A_RUN = "run its study again"
 STUDY = FileFormat(
     "a file of settings",
@@ -208,14 +200,14 @@ BEST = FileFormat(
     "`best.json`",
     _OF_A_RUN,
     4,
-    {1: _one_convention, 2: _with_degrees, 3: _stated_once},
+    {1: _UTILIZATION, 2: _DEGREES, 3: _STATED_ONCE},
 )
 PLAN = FileFormat(
     "a plan by value",
     "a plan of `phaze train --plan`",
     "give the best.json of a search",
     2,
-    {1: _with_degrees},
+    {1: _DEGREES},
 )
 SCHEDULES = FileFormat("a file of schedules", "`schedules.json.gz`", _OF_A_RUN)
 POINT = FileFormat(
@@ -223,7 +215,7 @@ POINT = FileFormat(
     "`points/KEY/point.json` of a sweep",
     "run the sweep again",
     3,
-    {1: _one_convention, 2: _stated_once},
+    {1: _UTILIZATION, 2: _STATED_ONCE},
 )
 ROBUST = FileFormat("an answer of phaze robust", "`robust.json`", "ask phaze robust again")
 TRAINING_TIME = FileFormat(

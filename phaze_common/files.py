@@ -14,7 +14,7 @@ import secrets
 import stat
 import tempfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -27,9 +27,8 @@ from phaze_common.json_text import parse_json as parse_json
 logger = logging.getLogger(__name__)
 Loaded = TypeVar("Loaded")
 
-ARTEFACT_FOLDERS = frozenset(
-    {"out", "estimates", "arch_configs", "output"}
-)  # inside packages, where the original puts them
+# inside packages, where the original puts them
+ARTEFACT_FOLDERS = frozenset({"out", "estimates", "arch_configs", "output"})
 MAX_TEXT_BYTES = 64 * 2**20  # of a text file; parsed, the worst JSON of that size takes some 2 GiB
 PIPED_IN = ("/dev/fd", "/proc/self/fd")  # where a shell puts <(what a command prints)
 NAMED_PIPE = "it is a named pipe, which may never end"
@@ -57,9 +56,18 @@ def user_path(text: str) -> Path:
         ) from error
 
 
+def check_ending(path: Path, endings: Collection[str], what: str, ending: str) -> None:
+    """Refuse an ``--output`` whose name would not be ``what``; the wanted ``ending`` is named.
+
+    Raises:
+        InputError: it does not end so.
+    """
+    if path.suffix not in endings:
+        raise InputError(f"--output {path} would not be {what}; give a name that ends in {ending}")
+
+
 def output_file(text: str, instead: str = "", flag: str = "--output") -> Path:
-    """Path of a file to write: a new one, or one that is replaced; ``instead`` says what else
-    ``flag`` takes.
+    """Path of a file to write; ``instead`` says what else ``flag`` takes.
 
     Raises:
         InputError: there is something that is no regular file, or no file can be there.
@@ -103,8 +111,7 @@ def named_file(key: str, text: str) -> str:
 
 
 def beside(folder: Path, value: object) -> object:
-    """``value`` of a file in ``folder``: made absolute against it where it is a relative path
-    rather than a name."""
+    """``value`` of a file in ``folder``, absolute where it is a relative path."""
     return str(folder / value) if isinstance(value, str) and _is_path(value) else value
 
 
@@ -113,15 +120,13 @@ def _is_path(text: str) -> bool:
 
 
 def at_once(path: str, flags: int) -> int:
-    """An opener for ``open``: no named pipe, whose other end may never come; what a shell or a
-    program pipes in is read.
+    """An opener for ``open`` that waits for no named pipe; what is piped in is read.
 
     Raises:
         OSError: it is such a pipe, or cannot be opened.
     """
-    descriptor = os.open(
-        path, flags | os.O_NONBLOCK
-    )  # of a named pipe, without waiting for a writer
+    # of a named pipe, without waiting for a writer
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
     piped_in = path == "/dev/stdin" or os.path.dirname(path) in PIPED_IN  # noqa: PTH120 - of text
     if stat.S_ISFIFO(os.fstat(descriptor).st_mode) and not piped_in:
         os.close(descriptor)
@@ -131,8 +136,7 @@ def at_once(path: str, flags: int) -> int:
 
 
 def read_bytes(path: Path, wanted: str, most: int = MAX_TEXT_BYTES) -> bytes:
-    """Content of a file that a user named, which should be ``wanted``: no more than ``most`` bytes
-    are ever read of it.
+    """Content of a file that should be ``wanted``: at most ``most`` bytes are read.
 
     Raises:
         InputError: the file is missing, not readable, or larger.
@@ -190,8 +194,7 @@ def artefact_bytes(path: Path, most: int = MAX_ARTEFACT_BYTES) -> bytes:
 
 
 def read_text(path: Path, wanted: str) -> str:
-    """Text of a file that a user named, which should be ``wanted``; a byte-order mark is passed
-    over.
+    """Text of a file that should be ``wanted``, without a byte-order mark.
 
     Raises:
         InputError: the file is missing, not readable, larger than ``MAX_TEXT_BYTES`` or no text.
@@ -222,8 +225,7 @@ def read_json(path: Path, wanted: str) -> Any:
 
 
 def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Write beside ``path``, flush to disk, then rename, so that ``path`` is either the old or the
-    new file, never a part.
+    """Write so that ``path`` is either the old or the new file, never a part.
 
     Nothing that is there is written through: the temporary file is a new one of a random name, and
     where ``path`` is a link the link itself is replaced. A folder that is made for a ``private``
@@ -249,8 +251,7 @@ def write_atomically(path: Path, content: bytes, *, private: bool = False) -> No
 
 
 def append_line(path: Path, line: bytes, header: bytes) -> None:
-    """Append ``line``, which ends with a line break, to a file that begins with ``header``; it is
-    on disk when this returns.
+    """Append ``line`` (with its line break) below a ``header`` and flush it to disk.
 
     The end of a line that a killed process was writing is taken away first.
 
@@ -274,8 +275,7 @@ def append_line(path: Path, line: bytes, header: bytes) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Make sure that files can be made in ``folder``, which is made where it is not there; nothing
-    that is there is touched.
+    """Make ``folder`` if need be, and check that files can be made in it.
 
     Raises:
         InputError: no folder can be there, or it cannot be written.
@@ -290,8 +290,7 @@ def check_writable(folder: Path) -> None:
 
 
 def refuse_replacing(folder: Path, names: Sequence[str], writer: str) -> None:
-    """Refuse to write ``names`` into a folder that has one of them; to be called where no
-    ``writer`` wrote what is there.
+    """Refuse to replace ``names`` in a folder that no ``writer`` wrote.
 
     Raises:
         InputError: there is one, which would be replaced.
@@ -305,8 +304,7 @@ def refuse_replacing(folder: Path, names: Sequence[str], writer: str) -> None:
 
 
 def unwritable(path: Path, error: OSError | ValueError, remedy: str) -> PhazeError:
-    """Why a place cannot be written, and the ``remedy``: wrong input, unless the disk is full or
-    fails."""
+    """Why a place cannot be written: wrong input, unless the disk is full or fails."""
     reason = getattr(error, "strerror", None) or str(error)
     if getattr(error, "errno", None) in _DISK_ERRORS:
         return PhazeError(
@@ -340,16 +338,14 @@ def unpack(path: Path) -> bytes:
 
 
 def content_key(*parts: object) -> str:
-    """Return a short stable hash of the JSON form of ``parts`` (strings, numbers, lists, dicts of
-    them)."""
+    """A short stable hash of the JSON form of ``parts``."""
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
 
 @cache
 def code_version(*packages: Path) -> str:
-    """Hash of the Python and YAML sources under ``packages``, artefacts left out: what other code
-    made is stale.
+    """Hash of the Python and YAML sources under ``packages``, without artefacts.
 
     Found once: what a process runs is the code it began with.
     """
@@ -369,8 +365,7 @@ def library_version(name: str) -> str:
 
 
 def load_or_set_aside(path: Path, load: Callable[[Path], Loaded]) -> Loaded | None:
-    """``load(path)``, or None where the file is absent, stale or damaged; a damaged one is renamed
-    ``<name>.damaged``."""
+    """``load(path)``, or None; a damaged file is renamed ``<name>.damaged``."""
     try:
         if not path.exists():
             return None
@@ -380,9 +375,8 @@ def load_or_set_aside(path: Path, load: Callable[[Path], Loaded]) -> Loaded | No
         return None
     except (PhazeError, OSError) as error:
         aside = path.with_name(path.name + ".damaged")
-        with contextlib.suppress(
-            OSError
-        ):  # another run was quicker; else writing it anew says what is wrong
+        # another run was quicker; else writing it anew says what is wrong
+        with contextlib.suppress(OSError):
             path.replace(aside)
         logger.warning("%s; set aside as %s and built again", error, aside.name)
         return None

@@ -17,12 +17,10 @@ from typing import Any
 from phaze_common.echo import clipped
 from phaze_common.errors import InputError
 
-LONGEST_INTEGER = (
-    40  # digits of a whole number in a file: what is longer cannot even be shown by Python
-)
-MOST_VALUES = (
-    20_000_000  # of a document that is read at once: parsed, the worst of these take some 2 GiB
-)
+# digits of a whole number in a file: what is longer cannot even be shown by Python
+LONGEST_INTEGER = 40
+# of a document that is read at once: parsed, the worst of these take some 2 GiB
+MOST_VALUES = 20_000_000
 CORRECT_IT = "; correct it"
 _TOKEN = re.compile(
     r'(?P<text>"(?:[^"\\]|\\.)*")(?P<key>\s*:)?|[{}\[\],\n]|-?Infinity|NaN|-?[0-9][0-9.eE+-]*',
@@ -76,17 +74,14 @@ def parse_json(text: str | bytes, source: str) -> Any:
 
 
 def _cut_off(error: ValueError) -> str:
-    """What is wrong with text that stops before it is done, as that of a file that was cut off
-    does."""
+    """What is wrong with text that stops before it is complete."""
     if not isinstance(error, json.JSONDecodeError):
         return ""
     ended = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
     line = error.doc.rstrip().count("\n") + 1
-    return (
-        f"it stops in line {line} before it is complete, as a file that was cut off"
-        if ended
-        else ""
-    )
+    if ended:
+        return f"it stops in line {line} before it is complete, as a file that was cut off"
+    return ""
 
 
 def _integer(digits: str) -> int:
@@ -119,13 +114,11 @@ def _of_distinct_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _where(text: str) -> str:
-    """The first number that is not finite or key that is given twice: what it is, under which key,
-    in which line."""
-    line, key, objects = (
-        1,
-        "",
-        list[tuple[str, set[str] | None, int]](),
-    )  # of each its own key, those within, the place in a list
+    """The first number that is not finite or key that is given twice, with its line."""
+    # of each its own key, those within, the place in a list
+    line = 1
+    key = ""
+    objects = list[tuple[str, set[str] | None, int]]()
     for token in _TOKEN.finditer(text):
         word = token[0]
         if word in "{[":

@@ -40,8 +40,7 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 class _Files(IndexDataCacheFile):  # type: ignore[misc]
-    """The files of one function; the digest of each is over its name too, so that none stands for
-    another."""
+    """The files of one function; the digest of each is over its name too."""
 
     def _save_index(self, overloads: dict[Any, str]) -> None:
         self._write(

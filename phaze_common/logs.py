@@ -11,20 +11,17 @@ PACKAGES = ("phaze", "phaze_common", "GraphExtractor", "Estimator", "Solver", "t
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to whatever ``sys.stderr`` is at the time, so that lines pass above a live progress
-    bar."""
+    """Writes to the ``sys.stderr`` of the time, above a live progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        with contextlib.suppress(
-            OSError
-        ):  # a log that nobody can keep or read any more must not end the run
+        # a log that nobody can keep or read any more must not end the run
+        with contextlib.suppress(OSError):
             say(sys.stderr, self.format(record).split("\n"))
             sys.stderr.flush()
 
 
 class _Formatter(logging.Formatter):
-    """Plain lines for information, the level in front of anything else; a message is one line,
-    whatever it names."""
+    """Plain lines for information, else the level first; a message is one line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - of the base class
         record.message = on_one_line(record.message)
@@ -36,10 +33,9 @@ class _Formatter(logging.Formatter):
 
 
 def configure_logs(*, verbose: bool = False, quiet: bool = False) -> None:
-    """Send log records to standard error: everything if ``verbose``, warnings only if ``quiet``,
-    else information too.
+    """Log to standard error: warnings if ``quiet``, everything if ``verbose``.
 
-    Called once by the front door; calling it again replaces what the earlier call set.
+    Called once by the command line; calling it again replaces what the earlier call set.
     """
     handler = _StderrHandler()
     handler.setFormatter(_Formatter("%(message)s"))

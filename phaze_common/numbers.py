@@ -61,8 +61,7 @@ def share(fraction: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """For a sentence: ``18%``, ``4.2%``, ``0.13%``: two significant digits, of large shares the
-    whole number."""
+    """For a sentence: ``18%``, ``4.2%``, ``0.13%``; two digits or the whole number."""
     size = 100 * abs(fraction)
     if size == 0.0:
         return "0%"
@@ -96,8 +95,7 @@ def size_text(size_bytes: float) -> str:
 
 
 def unit_for(seconds: float) -> TimeUnit:
-    """Seconds, milliseconds, microseconds or nanoseconds: whichever gives ``seconds`` at least one
-    digit before the point."""
+    """The unit that gives ``seconds`` at least one digit before the point."""
     return next(
         (unit for unit in TIME_UNITS if abs(seconds) * unit.per_second >= 1.0), TIME_UNITS[-1]
     )

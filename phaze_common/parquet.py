@@ -56,9 +56,8 @@ def read_parquet(content: bytes, source: str) -> pd.DataFrame:
             f"{source} is no table: "
             f"{clipped(str(error).splitlines()[0].rstrip('.') if str(error) else 'damaged')}"
         ) from error
-    return found.assign(
-        **{name: list(found[name]) for name in texts}
-    )  # texts, where they were not written as categories
+    # texts, where they were not written as categories
+    return found.assign(**{name: list(found[name]) for name in texts})
 
 
 def _is_text(kind: object) -> bool:

@@ -41,8 +41,7 @@ class SilentProgress:
 
 
 class LoggedProgress:
-    """Log lines, at most one per ``interval_s`` and phase and one when the phase ends; ``clock``
-    counts seconds."""
+    """At most a log line per ``interval_s`` and phase, and one when the phase ends."""
 
     def __init__(
         self, interval_s: float = LOG_INTERVAL_S, clock: Callable[[], float] = time.monotonic
@@ -63,13 +62,8 @@ class LoggedProgress:
             if now - last >= self._interval_s and 0 < done < total:
                 last = now
                 left_s = (now - start) * (total - done) / done
-                logger.info(
-                    "%s: %s of %s, about %s left",
-                    name,
-                    number(done),
-                    number(total),
-                    duration(left_s),
-                )
+                left = duration(left_s)
+                logger.info("%s: %s of %s, about %s left", name, number(done), number(total), left)
 
         yield advance
         logger.info(
@@ -86,32 +80,25 @@ class BarProgress:
     @contextmanager
     def phase(self, name: str, total: int) -> Iterator[Advance]:
         """As ``Progress.phase``."""
+        from rich import progress as rich
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-        from rich.progress import Progress as Bars
 
         columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            rich.TextColumn("{task.description}", markup=False),
+            rich.BarColumn(),
+            rich.MofNCompleteColumn(),
+            rich.TimeElapsedColumn(),
+            rich.TimeRemainingColumn(),
         )
-        with Bars(*columns, console=Console(file=self._stream), redirect_stdout=False) as bars:
+        console = Console(file=self._stream)
+        with rich.Progress(*columns, console=console, redirect_stdout=False) as bars:
             task = bars.add_task(on_one_line(name), total=total)
             yield lambda count: bars.advance(task, count)
 
 
 @contextmanager
 def said_while(words: Callable[[], str], interval_s: float = LOG_INTERVAL_S) -> Iterator[None]:
-    """Log what ``words()`` says and the time so far, every ``interval_s`` while the block runs; for
-    work of unknown length."""
+    """Log what ``words()`` says and the time so far while the block runs."""
     start, ended = time.monotonic(), threading.Event()
 
     def say() -> None:
@@ -128,8 +115,7 @@ def said_while(words: Callable[[], str], interval_s: float = LOG_INTERVAL_S) -> 
 
 
 def progress_for(stream: TextIO, *, quiet: bool) -> Progress:
-    """Choose the kind that suits ``stream``: a bar on a terminal, log lines elsewhere, nothing when
-    ``quiet``."""
+    """A bar where ``stream`` is a terminal, else log lines; nothing when ``quiet``."""
     if quiet:
         return SilentProgress()
     return BarProgress(stream) if stream.isatty() else LoggedProgress()

@@ -18,23 +18,20 @@ _TEXT = re.compile(
     r"\s*(?P<number>[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)\s*(?P<unit>\S.*?)\s*"
 )
 _LONGEST = 80  # characters of a text that is looked at
-_SQUARES = str.maketrans(
-    {"²": "2", "^": "", "µ": "u", "μ": "u"}
-)  # both Greek letters that people type for micro
+# both Greek letters that people type for micro
+_SQUARES = str.maketrans({"²": "2", "^": "", "µ": "u", "μ": "u"})
 _DECIMAL = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _SMALL = {"m": -3, "u": -6, "n": -9, "p": -12}
 
 
 class QuantityError(ValueError):
-    """A text is no quantity of the kind that is wanted; the message says what is: ``a size: give
-    bytes, or ...``."""
+    """A text is no quantity of the wanted kind; the message says what is."""
 
 
 @dataclass(frozen=True)
 class Dimension:
-    """What a unit measures: in words with an article, units that a refusal names, and of every unit
-    how many base units it is."""
+    """What a unit measures, which units a refusal names, and each in base units."""
 
     what: str
     named: tuple[str, ...]
@@ -43,8 +40,7 @@ class Dimension:
 
 @lru_cache(maxsize=4096)
 def unit_of_key(key: str) -> str:
-    """The unit that the name of a key ends in, ``""`` where it has none: ``bytes/s`` of
-    ``bandwidth_bytes_per_s``."""
+    """The unit in which the name of a key ends, ``""`` where it has none."""
     return next((unit for suffix, unit in _SUFFIXES.items() if f"_{key}".endswith(suffix)), "")
 
 
@@ -67,14 +63,13 @@ def in_unit(text: str, unit: str) -> Fraction:
     scale = None if found is None else _scale(dimension, found["unit"])
     if found is None or scale is None:
         raise QuantityError(
-            f"{allowed(unit)}{'' if found is None else _meant(dimension, found['unit'])}"
+            f"{allowed(unit)}{'' if found is None else _similar_units(dimension, found['unit'])}"
         )
     return Fraction(found["number"]) * scale / dimension.scales[unit]
 
 
 def in_numbers(value: object, unit: str) -> object:
-    """``value``, or a list of values, with texts that say a number of ``unit`` as that number; all
-    else as it is."""
+    """``value``, or a list, with texts that say a number of ``unit`` as that number."""
     if isinstance(value, list):
         return [in_numbers(each, unit) for each in value]
     if not isinstance(value, str) or not is_measured(unit):
@@ -91,14 +86,13 @@ def plain_number(exact: Fraction) -> int | float:
 
 
 def allowed(unit: str) -> str:
-    """What may stand for a number of ``unit``: ``a size: give bytes, or a number with B, kB, MB,
-    ...``."""
+    """What may stand for a number of ``unit``: ``a size: give bytes, or ...``."""
     dimension = _dimension_of(unit)
     assert dimension is not None  # asked of measured units only
     return f"{dimension.what}: give {unit}, or a number with {', '.join(dimension.named)}"
 
 
-def _meant(dimension: Dimension, unit: str) -> str:
+def _similar_units(dimension: Dimension, unit: str) -> str:
     """The units of ``dimension`` that differ from ``unit`` in capital letters alone."""
     like = [each for each in dimension.scales if each.lower() == unit.translate(_SQUARES).lower()]
     return f"; {unit} is written {' or '.join(like)}" if like else ""
@@ -224,7 +218,6 @@ def _per(scales: Mapping[str, Fraction], ending: str) -> Iterator[tuple[str, Fra
 
 
 def _each(energies: Mapping[str, Fraction], ending: str) -> Iterator[tuple[str, Fraction]]:
-    """Energies of bytes and of bits."""
     for name, scale in energies.items():
         if name.endswith(ending):
             yield from ((f"{name}/{each}", scale) for each in ("byte", "B"))

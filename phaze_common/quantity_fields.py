@@ -22,17 +22,13 @@ from phaze_common.quantities import (
 )
 from phaze_common.refusals import Refusals
 
-STATED_ALONE = {
-    "value",
-    "unit",
-    "source",
-}  # fields of a constant with its unit, for which its value alone may stand
+# fields of a constant with its unit, for which its value alone may stand
+STATED_ALONE = {"value", "unit", "source"}
 NO_SOURCE = "not stated"
 
 
 def in_base_units(cls: Any, data: object, source: str) -> Any:
-    """``data`` with every text in place of a measured number of the record ``cls`` converted,
-    exactly, to what it counts.
+    """``data`` with every text that says a measured number of ``cls`` as that number.
 
     What a number counts is the end of its key's name, or of the key it is listed under
     (``phaze_common.quantities``); of a constant ``{value, unit, source}`` its unit, which the
@@ -124,17 +120,13 @@ class _Reader:
             return plain_number(exact) if kind is int else float(exact)
         except (QuantityError, OverflowError) as error:
             what = str(error) if isinstance(error, QuantityError) else allowed(unit)
-            self.refusals.add(
-                InputError(
-                    f"{self.source}: {clipped(key)} is {clipped(as_given(text), 60)}; it is {what}"
-                )
-            )
+            given = f"{self.source}: {clipped(key)} is {clipped(as_given(text), 60)}"
+            self.refusals.add(InputError(f"{given}; it is {what}"))
             return text
 
 
 def _unit_in(name: str, stated: object, outer: str) -> str:
-    """The unit of the field ``name`` of a record that states a unit or lies under a key with
-    one."""
+    """The unit of a field in a record that states one or lies under a key with one."""
     if name in {"unit", "source"}:
         return ""
     if name == "value":
@@ -147,8 +139,7 @@ def _joined(key: str, name: object) -> str:
 
 
 def _options(wanted: Any, unit: str) -> tuple[tuple[Any, ...], str]:
-    """The alternatives of a type without None, and the unit that it is annotated with, else
-    ``unit``."""
+    """The alternatives of a type without None, and its annotated unit, else ``unit``."""
     if get_origin(wanted) is Annotated:
         stated = wanted.__metadata__[0]
         return _options(wanted.__origin__, stated if isinstance(stated, str) else unit)

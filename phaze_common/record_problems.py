@@ -90,7 +90,6 @@ def _branches(
 
 
 def _holds(wanted: Any, part: int | str) -> bool:
-    """Whether ``part`` is a key or an index of a value of this type."""
     for each in _alternatives(wanted):
         if part in _keys_of(each) or (get_origin(each) is dict and isinstance(part, str)):
             return True
@@ -100,15 +99,13 @@ def _holds(wanted: Any, part: int | str) -> bool:
 
 
 def _type_at(cls: Any, place: tuple[int | str, ...]) -> Any:
-    """The type of what is at ``place`` in a record of the class ``cls``; None where that is not
-    known."""
+    """The type at ``place`` in a record of the class ``cls``; None: not known."""
     wanted: Any = cls
     for part in place:
         options = [_inner(each, part) for each in _alternatives(wanted)]
         named = next((option for option in options if option is not None), None)
-        wanted = (
-            named if named is not None or len(options) < 2 else wanted
-        )  # the name of an alternative
+        # the name of an alternative
+        wanted = named if named is not None or len(options) < 2 else wanted
     return wanted
 
 

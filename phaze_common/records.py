@@ -81,8 +81,7 @@ def to_json(record: object, *, indent: int | None = None) -> bytes:
 
 @lru_cache(maxsize=256)
 def _adapter(cls: Any) -> pydantic.TypeAdapter[Any]:
-    """What checks and writes records of the class ``cls``; making one takes longer than most
-    records do."""
+    """Cached, since making one takes longer than checking most records."""
     import pydantic
 
     return pydantic.TypeAdapter(cls)

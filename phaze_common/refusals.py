@@ -45,13 +45,11 @@ class Refusals:
 
     def add(self, refusal: InputError) -> None:
         """Keep a refusal, or each of several."""
-        parts = (
-            [InputError(each) for each in refusal.problems]
-            if isinstance(refusal, SeveralProblemsError)
-            else [refusal]
-        )
-        for each in parts:
-            self._found.setdefault(str(each), each)
+        if isinstance(refusal, SeveralProblemsError):
+            for each in refusal.problems:
+                self.add(InputError(each))
+        else:
+            self._found.setdefault(str(refusal), refusal)
 
     def attempt(self, make: Callable[[], Made], instead: Instead) -> Made | Instead:
         """``make()``, or ``instead`` where that refuses."""
@@ -60,6 +58,21 @@ class Refusals:
         except InputError as error:
             self.add(error)
             return instead
+
+    def finish(self, make: Callable[[], Made]) -> Made:
+        """``make()``; where that or anything before it was refused, the end.
+
+        Raises:
+            InputError: the only refusal, or all of them.
+        """
+        try:
+            made = make()
+        except InputError as error:
+            self.add(error)
+            self.raise_any()
+            raise
+        self.raise_any()
+        return made
 
     def raise_any(self) -> None:
         """End with what was gathered, if anything was.
@@ -74,8 +87,7 @@ class Refusals:
 
 
 class FileRefusals(Refusals):
-    """What is wrong with the values in a file, or in what else is to blame, such as a change of
-    one."""
+    """What is wrong with the values in a file, or with a change of one."""
 
     def __init__(self, path: Path | str) -> None:
         super().__init__()

@@ -20,8 +20,7 @@ _BOUND = re.compile(r"(?P<kind>>=|<|==)\s*(?P<version>[0-9][0-9.]*)")
 
 @dataclass(frozen=True)
 class Requirement:
-    """A package that phaze needs, or one of its ``extra`` does; ``least`` <= version < ``below``
-    (empty: no bound)."""
+    """A package that phaze, or an ``extra`` of it, needs, and which versions."""
 
     name: str
     least: str = ""
@@ -31,8 +30,7 @@ class Requirement:
 
     @classmethod
     def of(cls, line: str) -> Requirement:
-        """From a line as in pyproject.toml; other bounds than ``>=``, ``<`` and ``==`` are passed
-        over."""
+        """From a line of pyproject.toml; bounds are ``>=``, ``<`` and ``==``."""
         parts = _LINE.match(line)
         if parts is None:
             raise PhazeError(f"{line!r} is no requirement; correct it in pyproject.toml")
@@ -83,9 +81,8 @@ def _lines() -> list[str]:
     project_file = Path(__file__).resolve().parent.parent / "pyproject.toml"
     if project_file.exists():
         project = tomllib.loads(project_file.read_text(encoding="utf-8")).get("project", {})
-        if (
-            project.get("name") == "phaze"
-        ):  # the source tree, whose file is newer than what pip took from it
+        # the source tree, whose file is newer than what pip took from it
+        if project.get("name") == "phaze":
             extras = project["optional-dependencies"].items()
             return [
                 *project["dependencies"],

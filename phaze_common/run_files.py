@@ -11,12 +11,10 @@ from phaze_common.files import read_bytes, read_json
 from phaze_common.json_text import CORRECT_IT, parse_json
 
 STUDY, MANIFEST, BEST = "study.yaml", "manifest.json", "best.json"
-DESIGNS, DESIGNS_CSV, PLANS, PLANS_CSV = (
-    "designs.parquet",
-    "designs.csv",
-    "plans.parquet",
-    "plans.csv",
-)
+DESIGNS = "designs.parquet"
+DESIGNS_CSV = "designs.csv"
+PLANS = "plans.parquet"
+PLANS_CSV = "plans.csv"
 SCHEDULES = "schedules.json.gz"
 SWEEP, TABLE, TABLE_CSV = "sweep.yaml", "table.parquet", "table.csv"  # of a sweep
 TRAINING_TIME = "training_time.json"

@@ -38,8 +38,7 @@ def digest_of(content: bytes) -> str:
 
 
 def sealed(content: bytes) -> bytes:
-    """JSON text of an artefact as the ``content`` of a JSON object that has its digest before
-    it."""
+    """JSON text as the ``content`` of an object that has its digest before it."""
     return b'{"digest":"%s","content":%s}' % (digest_of(content).encode(), content)
 
 
@@ -68,8 +67,7 @@ def with_digest(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_as_written(document: Mapping[str, Any]) -> bool:
-    """Whether a document that ``with_digest`` made still has the content that it was written
-    with."""
+    """Whether a document of ``with_digest`` still has the content of then."""
     return document.get(KEY) == _digest_of_document(
         {key: value for key, value in document.items() if key != KEY}
     )

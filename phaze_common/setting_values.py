@@ -1,32 +1,33 @@
 """What a setting takes, and its value as text or YAML gives it: read, checked, and refused with
 what is allowed."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 from fractions import Fraction
 from numbers import Integral, Real
 from pathlib import Path
+from typing import ClassVar, Protocol
 
 from phaze_common.echo import as_given, breaks_line, on_one_line
 from phaze_common.errors import InputError
 from phaze_common.quantities import QuantityError, in_unit
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-_NUMBER = re.compile(
-    r"\s*[+-]?([0-9.]+(e[+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE
-)  # without a unit
+# without a unit
+_NUMBER = re.compile(r"\s*[+-]?([0-9.]+(e[+-]?[0-9]+)?|inf|infinity|nan)\s*", re.IGNORECASE)
 _SEPARATORS = re.compile(r"[\s,]+")
 _BETWEEN_QUANTITIES = re.compile(r"[\s,]+(?![^\W\d]|%)")  # a unit belongs to the number before it
 _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 COMMAND_LINE = "command line"  # as a source of settings
 _LONGEST_NUMBER = 10**40  # that is a word
-_PLACES = frozenset(
-    {"output"}
-)  # which are shown to nobody but the user, who is told more of them by ``phaze.settings.folders``
+# which are shown to nobody but the user, who is told more of them by ``phaze.settings.folders``
+_PLACES = frozenset({"output"})
 LONGEST_ECHO = 80  # characters of a value in a refusal
 ALL = "all"  # in place of a list: every value that is possible
 
@@ -50,6 +51,16 @@ class Form:
     example: str
 
 
+class Written(Protocol):
+    """A value with a text of its own."""
+
+    FORM: ClassVar[Form]
+
+    @staticmethod
+    def parsed(text: str) -> Written:
+        """The value of a text of that form."""
+
+
 @dataclass(frozen=True)
 class Setting:
     """One thing a user may ask for.
@@ -57,9 +68,9 @@ class Setting:
     ``key`` is the name in YAML files and, with hyphens, the flag; ``aliases`` are further names of
     both, the original's among them. ``many`` settings take a list, in which a value may stand twice
     if it ``repeats``, and the word ``all`` where it ``takes_all``; others take a list of one for
-    its value. Numbers lie within ``least`` .. ``most``, choices among ``choices`` or, where there
-    is a ``form``, texts of it. Numbers count ``unit``s where there is one; a text may say the same
-    in another: ``80 GB``.
+    its value. Numbers lie within ``least`` .. ``most``, choices among ``names``, but for those
+    ``left_out``, or are texts of an ``other`` type. Numbers count ``unit``s where there is one; a
+    text may say the same in another: ``80 GB``.
     """
 
     key: str
@@ -69,16 +80,21 @@ class Setting:
     many: bool = False
     repeats: bool = False
     takes_all: bool = False
-    choices: tuple[str, ...] = ()
+    names: type[StrEnum] | None = None
+    left_out: frozenset[str] = frozenset()
+    other: type[Written] | None = None
     least: float = 1
     most: float = 2**30
     unit: str = ""
-    form: Form | None = None
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The names that it takes, of a choice."""
+        return tuple(each.value for each in self.names or () if each not in self.left_out)
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """Command-line names: the key and new aliases with hyphens, the original's names as they
-        were."""
+        """Command-line names: new ones with hyphens, the original's as they were."""
         names = (self.key, *self.aliases)
         return tuple(
             dict.fromkeys(
@@ -97,7 +113,8 @@ def shown(key: str, source: str) -> str:
 
 
 def read_value(setting: Setting, value: object, source: str) -> object:
-    """The value of a setting: int, float, str, bool, a tuple of them, or ``ALL``.
+    """The value of a setting: int, float, str, bool, a name of an enumeration or what a text of
+    another type says, a tuple of them, or ``ALL``.
 
     Raises:
         InputError: it is not what the setting takes; names ``source`` and says what is allowed.
@@ -133,7 +150,6 @@ def read_value(setting: Setting, value: object, source: str) -> object:
 
 
 def _echo(given: object) -> str:
-    """A value as it was given, mappings as YAML writes them; what is too long is cut."""
     if isinstance(given, Mapping):
         text = (
             "{"
@@ -175,9 +191,8 @@ def _listed(value: object, setting: Setting) -> list[object]:
             return [value]
         if setting.unit:
             return [item for item in _BETWEEN_QUANTITIES.split(value.strip()) if item]
-        words = (
-            word if ":" in word else _SEPARATORS.sub(" ", word) for word in value.split()
-        )  # dimensions have commas
+        # dimensions have commas
+        words = (word if ":" in word else _SEPARATORS.sub(" ", word) for word in value.split())
         return [item for word in words for item in word.split()]
     if isinstance(value, Mapping) and setting.kind is Kind.TEXT:  # models and their weights
         return [f"{name}={weight}" for name, weight in value.items()]
@@ -193,8 +208,7 @@ def _listed(value: object, setting: Setting) -> list[object]:
 
 
 def _names_file(text: str) -> bool:
-    """Whether a text, or what comes before its last equals sign, is a path that exists, with blanks
-    and commas in it."""
+    """Whether a text, or what is before its last equals sign, is an existing path."""
     if "/" not in text and "." not in text:
         return False
     try:
@@ -206,14 +220,10 @@ def _names_file(text: str) -> bool:
 
 
 def _integer(setting: Setting, value: object) -> int:
-    number = (
-        int(value)
-        if isinstance(value, str) and _INTEGER.fullmatch(value.strip())
-        else _measured(setting, value)
-    )
-    number = (
-        number.numerator if isinstance(number, Fraction) and number.denominator == 1 else number
-    )
+    whole = isinstance(value, str) and _INTEGER.fullmatch(value.strip())
+    number = int(str(value)) if whole else _measured(setting, value)
+    if isinstance(number, Fraction) and number.denominator == 1:
+        number = number.numerator
     if not isinstance(number, bool) and isinstance(number, Integral):  # numpy's too
         number = int(number)
     if (
@@ -266,13 +276,17 @@ def _word(value: object) -> str:
     return str(value).strip() if isinstance(value, str | int | float) else ""
 
 
-def _choice(setting: Setting, value: object) -> str:
+def _choice(setting: Setting, value: object) -> object:
     text = _word(value).lower()
-    form = setting.form
-    if text not in setting.choices and (form is None or not form.pattern.fullmatch(text)):
-        others = "" if form is None else f", or {form.what}, such as {form.example}"
+    if setting.names is not None and text in setting.choices:
+        return setting.names(text)
+    other = setting.other
+    if other is not None and isinstance(value, other):
+        return value  # as it was read before
+    if other is None or not other.FORM.pattern.fullmatch(text):
+        others = "" if other is None else f", or {other.FORM.what}, such as {other.FORM.example}"
         raise _NotAllowedError(value, f"one of {', '.join(setting.choices)}{others}")
-    return text
+    return other.parsed(text)
 
 
 def _text(setting: Setting, value: object) -> str:
@@ -297,7 +311,7 @@ _ONE_AT_LEAST = {
     Kind.TEXT: "at least one name",
     Kind.SWITCH: "true or false",
 }
-_READERS: Mapping[Kind, Callable[[Setting, object], int | float | str | bool]] = {
+_READERS: Mapping[Kind, Callable[[Setting, object], object]] = {
     Kind.INTEGER: _integer,
     Kind.NUMBER: _number,
     Kind.CHOICE: _choice,

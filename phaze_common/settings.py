@@ -22,8 +22,7 @@ REFUSED = object()  # in place of a value that is not allowed
 
 @dataclass(frozen=True)
 class SettingTable:
-    """All that a user may ask for in one kind of file and its flags. ``rivals`` are settings of
-    which one may be given."""
+    """All settings of a kind of file and its flags; one of ``rivals`` may be given."""
 
     settings: tuple[Setting, ...]
     rivals: tuple[frozenset[str], ...] = ()
@@ -33,20 +32,19 @@ class SettingTable:
         """Keys of the settings, in order."""
         return tuple(setting.key for setting in self.settings)
 
-    def canonical(self, given: Mapping[str, object], source: str) -> dict[str, object]:
-        """Keys of ``given`` (any of their names, hyphens or underscores) as keys of the table;
-        values unread.
+    def canonical(self, raw_values: Mapping[str, object], source: str) -> dict[str, object]:
+        """``raw_values`` under the keys of the table, values unread.
 
         Raises: InputError: all of: unknown keys, settings given twice under two names, rivals;
             names ``source``.
         """
         refusals = Refusals()
-        found = self._sorted(given, source, refusals)
+        found = self._sorted(raw_values, source, refusals)
         refusals.raise_any()
         return found
 
     def _sorted(
-        self, given: Mapping[str, object], source: str, refusals: Refusals
+        self, raw_values: Mapping[str, object], source: str, refusals: Refusals
     ) -> dict[str, object]:
         """As ``canonical``, without what is refused."""
         by_name = {
@@ -55,7 +53,7 @@ class SettingTable:
         found: dict[str, object] = {}
         named: dict[str, str] = {}
         strange: list[str] = []
-        for name, value in given.items():
+        for name, value in raw_values.items():
             setting = by_name.get(str(name).replace("-", "_"))
             if setting is None:
                 hint = nearest(str(name).replace("-", "_"), by_name, "")
@@ -70,11 +68,8 @@ class SettingTable:
                 found[setting.key], named[setting.key] = value, str(name)
         if strange:  # what is known is listed once for all of them
             what = "unknown key" if len(strange) == 1 else "unknown keys"
-            refusals.add(
-                InputError(
-                    f"{source}: {what} {_some(strange)}; the keys are {', '.join(self.keys)}"
-                )
-            )
+            keys = ", ".join(self.keys)
+            refusals.add(InputError(f"{source}: {what} {_some(strange)}; the keys are {keys}"))
         for rivals in self.rivals:
             if rivals <= found.keys():
                 names = " and ".join(shown(key, source) for key in sorted(rivals))
@@ -82,35 +77,32 @@ class SettingTable:
         return found
 
     def override(self, below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-        """``below`` with the canonical settings of ``above`` put over it; a setting removes its
-        rivals."""
+        """``below`` with ``above`` over it; a setting removes its rivals."""
         beaten = {rival for rivals in self.rivals for rival in rivals if rivals & above.keys()}
         return {key: value for key, value in below.items() if key not in beaten} | dict(above)
 
-    def read(self, given: Mapping[str, object], source: str) -> dict[str, Any]:
-        """Values of ``given`` by key, checked: int, float, str, bool, tuples of them, or ``ALL``;
-        None (the default) stays.
+    def read(self, raw_values: Mapping[str, object], source: str) -> dict[str, Any]:
+        """Values of ``raw_values`` by key, in their types; None (the default) stays.
 
         Raises: InputError: all of: as ``canonical``, values that are not what their settings take;
             says what is allowed.
         """
         refusals = Refusals()
-        values = self.read_all(given, source, refusals)
+        values = self.read_all(raw_values, source, refusals)
         refusals.raise_any()
         return values
 
     def read_all(
-        self, given: Mapping[str, object], source: str, refusals: Refusals
+        self, raw_values: Mapping[str, object], source: str, refusals: Refusals
     ) -> dict[str, Any]:
-        """As ``read``, with ``REFUSED`` in place of what is refused; what is wrong goes to
-        ``refusals``."""
+        """As ``read``, with ``REFUSED`` for what is refused; see ``refusals``."""
         settings = {setting.key: setting for setting in self.settings}
-        stated = self._sorted(given, source, refusals)
+        raw = self._sorted(raw_values, source, refusals)
 
         def value_of(key: str) -> Any:
-            return None if stated[key] is None else read_value(settings[key], stated[key], source)
+            return None if raw[key] is None else read_value(settings[key], raw[key], source)
 
-        return {key: refusals.attempt(partial(value_of, key), REFUSED) for key in stated}
+        return {key: refusals.attempt(partial(value_of, key), REFUSED) for key in raw}
 
 
 def _some(names: Sequence[str]) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from itertools import takewhile
 
 MOST = 4  # names in a refusal; beyond that a list says more
-SHORTEST_TYPO = (
-    4  # letters and digits: between shorter names every slip is another name (--pp, --tp)
-)
+# letters and digits: between shorter names every slip is another name (--pp, --tp)
+SHORTEST_TYPO = 4
 SHORTEST_TWO_TYPOS = 8
 SHORTEST_BEGINNING = 3
 _COMPARED = re.compile(r"[a-z0-9.]")  # opt-1.3b is not opt-13b
@@ -16,8 +15,7 @@ _WORD = re.compile(r"[a-z]+|[0-9]+")
 
 
 def suggested(given: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Those of the ``known`` names that ``given`` may have meant, the likeliest first, at most
-    ``MOST``; often none.
+    """Those ``known`` names that ``given`` may have meant, the likeliest first.
 
     Compared are letters, digits and decimal points, without case. Either the same ones; or names
     whose first words were given; or names that begin with what was given, the shortest first, and
@@ -85,7 +83,6 @@ def _mistyped(given: str, names: Mapping[str, str]) -> list[str]:
 
 
 def _begin_alike(one: str, other: str) -> int:
-    """Letters before the first that differs."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
@@ -99,8 +96,7 @@ def _of_same_words(given: str, names: Mapping[str, str]) -> list[str]:
 
 
 def _has(own: list[str], words: list[str]) -> bool:
-    """Whether ``words`` are among a name's ``own``, in order; behind the first these may be
-    abbreviations."""
+    """Whether ``words``, or abbreviations behind the first, are in a name's ``own``."""
     place = -1
     for word in words:
         found = (
@@ -114,8 +110,7 @@ def _has(own: list[str], words: list[str]) -> bool:
 
 
 def slips_between(one: str, other: str) -> int:
-    """Letters to insert, delete, replace or exchange with their neighbour (optimal string
-    alignment; Damerau 1964)."""
+    """Edits and transpositions (optimal string alignment; Damerau 1964)."""
     while one and other and one[0] == other[0]:
         one, other = one[1:], other[1:]
     while one and other and one[-1] == other[-1]:

@@ -20,10 +20,8 @@ from phaze_common.files import GZIP, artefact_bytes, at_once, parse_json, write_
 from phaze_common.sealed import digest_of
 
 RECORD = ".phaze-written"
-MARKS = (
-    b'<meta name="generator" content="phaze">',
-    b'{"generator":"phaze"',
-)  # of pages, and of timelines
+# of pages, and of timelines
+MARKS = (b'<meta name="generator" content="phaze">', b'{"generator":"phaze"')
 _HEAD_BYTES = 4096  # in which a mark stands
 _LARGEST = 2**30  # of what could be ours
 
@@ -31,16 +29,14 @@ _LARGEST = 2**30  # of what could be ours
 def write_output(
     path: Path, content: bytes, *, force: bool = False, flag: str = "--output"
 ) -> None:
-    """Write ``content`` to ``path``, as ``write_outputs``; its folder gets a record where the
-    content has no mark."""
+    """Write ``content`` to ``path``, as ``write_outputs``."""
     write_outputs(path.parent, {path.name: content}, force=force, flag=flag)
 
 
 def write_outputs(
     folder: Path, contents: Mapping[str, bytes], *, force: bool = False, flag: str = "--output"
 ) -> None:
-    """Write files by their paths within ``folder``: all of them, or none where one would replace
-    what phaze did not write.
+    """Write files by their paths within ``folder``: all, or none.
 
     Raises:
         InputError: there is such a file and not ``force``, or nothing can be written there.
@@ -104,15 +100,12 @@ def _is_marked(content: bytes) -> bool:
 
 
 def _recorded(folder: Path) -> dict[str, str]:
-    """Digests of what was written into ``folder``, by path; none where there is no record, or one
-    that is damaged."""
+    """Digests of what was written into ``folder``, by path."""
     try:
         document = parse_json(artefact_bytes(folder / RECORD), RECORD)
     except (OSError, PhazeError):
         return {}
     files = document.get("files") if isinstance(document, dict) else None
-    return (
-        {name: each for name, each in files.items() if isinstance(each, str)}
-        if isinstance(files, dict)
-        else {}
-    )
+    if isinstance(files, dict):
+        return {name: each for name, each in files.items() if isinstance(each, str)}
+    return {}

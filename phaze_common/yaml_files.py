@@ -25,14 +25,12 @@ else:
 
 logger = logging.getLogger(__name__)
 
-MAX_YAML_BYTES = (
-    2 * 2**20
-)  # the largest that ships has 10 KiB, a sweep of 100,000 points lists some hundred values
+# the largest that ships has 10 KiB, a sweep of 100,000 points lists some hundred values
+MAX_YAML_BYTES = 2 * 2**20
 DEEPEST = 50  # mappings and lists in each other
 TOO_DEEP = f"it is nested too deeply, more than {DEEPEST} levels"
-MOST_NODES = (
-    100_000  # values, lists and mappings, with what aliases stand for counted wherever they stand
-)
+# values, lists and mappings, with what aliases stand for counted wherever they stand
+MOST_NODES = 100_000
 _FLOAT = "tag:yaml.org,2002:float"
 _MAY_BE_INFINITE = re.compile(
     r"\.(inf|nan)|e[+-]?[0-9]{3}|[0-9_]{300}|!!float|:float", re.IGNORECASE
@@ -92,13 +90,13 @@ def parse_yaml(text: str, source: str) -> Any:
         return deepcopy(_parsed(text))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
+        # of the text's own
         where = (
             f" at line {min(mark.line, text.count(chr(10), 0, len(text) - 1)) + 1}" if mark else ""
-        )  # of the text's own
+        )
         problem = str(getattr(error, "problem", error))
-        if (
-            "nesting depth" in problem
-        ):  # of libyaml itself, which reads ahead of what it tells and stops at 1000 in some builds
+        # of libyaml itself, which reads ahead of what it tells and stops at 1000 in some builds
+        if "nesting depth" in problem:
             problem = TOO_DEEP
         raise InputError(f"{source} is not valid YAML{where}: {problem}; correct it") from error
     except (
@@ -113,8 +111,7 @@ def parse_yaml(text: str, source: str) -> Any:
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
-    """Content of YAML text. Hardware files are read again for every study, and parsing them takes
-    most of that time."""
+    """Content of YAML text; cached, since studies read hardware files again and again."""
     _check_events(text)
     loader = _Loader(text)
     try:
@@ -130,8 +127,7 @@ def _parsed(text: str) -> Any:
 
 
 def _check_events(text: str) -> None:
-    """Refuse what is nested too deeply for the composer, which recurses, and values that nobody can
-    show."""
+    """Refuse what is nested too deeply for the composer, and values nobody can show."""
     depth = 0
     for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -158,8 +154,7 @@ def _check_scalar(event: yaml.ScalarEvent) -> None:
 
 
 def _check_expansion(node: yaml.Node) -> None:
-    """Refuse a document that would have too many values once every alias is written out, or that
-    contains itself."""
+    """Refuse too many values with aliases written out, or one within itself."""
     sizes: dict[int, int] = {}
 
     def size(each: yaml.Node) -> int:

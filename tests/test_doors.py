@@ -18,7 +18,7 @@ import phaze
 from phaze.cli.arguments import mode_parsers
 from phaze.settings.plan_table import COLUMNS
 from phaze.settings.request import settings_for
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 
 REPOSITORY = Path(phaze.__file__).resolve().parents[1]
 ROOMS = ("phaze", "phaze_common", "GraphExtractor", "Estimator", "Solver", "third_party")

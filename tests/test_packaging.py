@@ -16,7 +16,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from phaze.cli.doctor import OLDEST_PYTHON
-from phaze.cli.doctor import ROOMS as NAMES
+from phaze.cli.doctor import PACKAGES as NAMES
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NOT_SHIPPED = {"tests", "scripts", "notebooks", "docs", "third_party"}

@@ -16,7 +16,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from Estimator.plans.degrees import Degrees, Layout, PlanHeader, UniformPlan
 from Estimator.plans.state_formats import StateFormats
-from phaze_common.stated_fields import Axis, Decides, StatedField, stated_field
+from phaze_common.setting_fields import Axis, Decides, SettingField, setting_field
 
 SHORTEST_WORD = 4  # letters: a shorter key is a symbol, which a title ends with
 
@@ -27,7 +27,7 @@ class PlanAxis:
 
     key: str
     axis: Axis
-    field: StatedField
+    field: SettingField
     attribute: str
 
     @property
@@ -72,7 +72,7 @@ def _axes_of(record: type[Any], home: str = "") -> Iterator[PlanAxis]:
         value_type, axis = get_args(hint)
         values: Any = axis.values or types.GenericAlias(tuple, (value_type, ...))
         key = axis.key or each.name
-        stated = stated_field(key, Annotated[values, axis])
+        stated = setting_field(key, values, axis)
         yield PlanAxis(key, axis, stated, home + (axis.attribute or each.name))
 
 

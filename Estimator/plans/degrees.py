@@ -26,8 +26,16 @@ from phaze_common.choices import (
     StageCuts,
     TensorLayout,
 )
+from phaze_common.setting_fields import (
+    BOTH,
+    EVALUATE,
+    SEARCH,
+    Axis,
+    Decides,
+    Hardware,
+    Shorthand,
+)
 from phaze_common.settings import Kind
-from phaze_common.stated_fields import BOTH, EVALUATE, SEARCH, Axis, Decides, Hardware, Shorthand
 
 Part = TypeVar("Part", bound="Layout | PlanHeader")
 

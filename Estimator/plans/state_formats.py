@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any
 
 from phaze_common.choices import MomentDtype, StateDtype
-from phaze_common.stated_fields import Axis
+from phaze_common.setting_fields import Axis
 
 
 @dataclass(frozen=True, order=True)

@@ -5,25 +5,26 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
-from phaze.settings.request import settings_for
-from phaze_common import file_formats
+from phaze.settings.folders import cached_folders
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.file_formats import CLUSTER, DEVICE, KEY, SOFTWARE
+from phaze_common.files import check_ending, user_path, write_atomically
+from phaze_common.settings import COMMAND_LINE
 
 if TYPE_CHECKING:
     from Estimator.devices.device import Calibration
     from phaze.report.table import Table
     from phaze.validation.fitted_runs import RunFit
     from phaze.validation.own_plan_runs import PricedFile
+    from phaze.validation.records import ValidationReport
 
 logger = logging.getLogger(__name__)
 
@@ -36,20 +37,43 @@ class Calibrated:
     errors: tuple[Calibration, ...]
 
 
-def calibrate(command: Command) -> int:
+_START = "to start from, by name or YAML file; fits tables of"
+_SETTINGS = {
+    "device": f"device {_START} operators",
+    "cluster": f"cluster {_START} collectives",
+    "software": f"framework {_START} what runs at once",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibrate(mode.Command):
+    """Fit a device, a cluster or a framework to measured operators, collectives or both at once and
+    write its YAML."""
+
+    settings: Mapping[str, object] = mode.setting_flags(mode.plan_settings, only=_SETTINGS)
+    tables: tuple[str, ...] = mode.flag(
+        (), "CSV of measurements; may be repeated", "FILE", ("--table",)
+    )
+    runs_file: str | None = mode.flag(
+        None,
+        "CSV of training runs, as of validate, to fit a device or a cluster to",
+        "FILE",
+        ("--runs",),
+    )
+    output: str | None = mode.flag(None, "YAML file to write", "FILE")
+    force: bool = mode.force_flag()
+
+
+def run(command: Calibrate) -> int:
     """Fit what was named to the tables, write it and print the errors of the fit."""
     from phaze.settings.hardware import HardwareFiles
-    from phaze_common.files import user_path, write_atomically
     from phaze_common.sealed import text_with_digest
 
-    named = settings_for(Mode.EVALUATE).read(command.given, "command line")
+    named = mode.plan_settings().read(command.settings, COMMAND_LINE)
     if len(named) != 1:
-        given = (
-            f"{' and '.join(f'--{key}' for key in named)} were given"
-            if named
-            else "none of --device, --cluster, --software was given"
-        )
-        raise InputError(f"{given}; name what is to be fitted with one of them")
+        flags = " and ".join(f"--{key}" for key in named)
+        what = f"{flags} were given" if named else f"none of --{', --'.join(_SETTINGS)} was given"
+        raise InputError(f"{what}; name what is to be fitted with one of them")
     if command.runs_file is not None:
         return _to_runs(command, *next(iter(named.items())))
     if not command.tables:
@@ -59,10 +83,8 @@ def calibrate(command: Command) -> int:
         )
     tables = [user_path(table) for table in command.tables]
     output = _output(command)
-    (key, text), fit = (
-        next(iter(named.items())),
-        {"device": _device, "cluster": _cluster, "software": _software},
-    )
+    (key, text) = next(iter(named.items()))
+    fit = {"device": _device, "cluster": _cluster, "software": _software}
     fitted = fit[key](HardwareFiles().named(key, text), tables, output.stem)
     write_atomically(output, text_with_digest(_versioned(key, fitted.text)).encode())
     report = {"file": str(output), "tables": [asdict(error) for error in fitted.errors]}
@@ -71,14 +93,10 @@ def calibrate(command: Command) -> int:
     return DONE
 
 
-def _to_runs(command: Command, key: str, text: object) -> int:
-    """Fit a device or a cluster to measured training runs, write it and tell what that brings."""
-    from phaze.settings.folders import cached_folders
+def _to_runs(command: Calibrate, key: str, name: object) -> int:
     from phaze.settings.hardware import HardwareFiles
     from phaze.validation.fitted_runs import cluster_text, device_text, fit_runs
     from phaze.validation.run import validate
-    from phaze_common.files import user_path, write_atomically
-    from phaze_common.progress import progress_for
     from phaze_common.sealed import text_with_digest
 
     assert command.runs_file is not None
@@ -88,26 +106,20 @@ def _to_runs(command: Command, key: str, text: object) -> int:
         raise InputError(
             "--runs fits a device or a cluster, no software; give --device or --cluster"
         )
-    output, runs, start = (
-        _output(command),
-        user_path(command.runs_file),
-        HardwareFiles().named(key, str(text)),
-    )
-    named = {"device": None, "cluster": None} | {key: start}
-    progress = progress_for(sys.stderr, quiet=command.quiet)
-    report = validate(
-        runs, named["device"], named["cluster"], None, cached_folders().graphs, progress, _no_plans
-    )
-    fit = fit_runs(report.runs)
+    output = _output(command)
+    runs = user_path(command.runs_file)
+    start = HardwareFiles().named(key, str(name))
+    graphs = cached_folders().graphs
+
+    def compared(hardware: str) -> ValidationReport:
+        device, cluster = (hardware if key == each else None for each in ("device", "cluster"))
+        return validate(runs, device, cluster, None, graphs, command.progress, _no_plans)
+
+    fit = fit_runs(compared(start).runs)
     written = device_text if key == "device" else cluster_text
-    write_atomically(
-        output,
-        text_with_digest(_versioned(key, written(start, fit, output.stem, runs.name))).encode(),
-    )
-    named |= {key: str(output)}
-    fitted = validate(
-        runs, named["device"], named["cluster"], None, cached_folders().graphs, progress, _no_plans
-    )
+    text = _versioned(key, written(start, fit, output.stem, runs.name))
+    write_atomically(output, text_with_digest(text).encode())
+    fitted = compared(str(output))
     again = fitted.overall.time_mape
     answer = {"file": str(output), **asdict(fit), "priced_again": again}
     print_answer(json.dumps(answer, indent=2), lambda: [_fit_table(fit, key, again)], command)
@@ -117,12 +129,8 @@ def _to_runs(command: Command, key: str, text: object) -> int:
 
 def _versioned(key: str, text: str) -> str:
     """The file of a device, a cluster or a framework, with its version first."""
-    kinds = {
-        "device": file_formats.DEVICE,
-        "cluster": file_formats.CLUSTER,
-        "software": file_formats.SOFTWARE,
-    }
-    return f"{file_formats.KEY}: {kinds[key].version}\n{text}"
+    kind = {"device": DEVICE, "cluster": CLUSTER, "software": SOFTWARE}[key]
+    return f"{KEY}: {kind.version}\n{text}"
 
 
 def _no_plans(plan: Path, database: Path) -> PricedFile:
@@ -132,7 +140,6 @@ def _no_plans(plan: Path, database: Path) -> PricedFile:
 
 
 def _fit_table(fit: RunFit, key: str, again: float | None) -> Table:
-    """What the fit moved and what that does to the errors."""
     from phaze.report.table import plain_table
 
     moved = {"products": "device", "memory": "device", "communication": "cluster"}
@@ -153,8 +160,7 @@ def _fit_table(fit: RunFit, key: str, again: float | None) -> Table:
     return plain_table("the fit", rows)
 
 
-def _output(command: Command) -> Path:
-    from phaze_common.files import user_path
+def _output(command: Calibrate) -> Path:
 
     if command.output is None:
         raise InputError(
@@ -162,10 +168,7 @@ def _output(command: Command) -> Path:
             "my_device.yaml"
         )
     path = user_path(command.output)
-    if path.suffix not in {".yaml", ".yml"}:
-        raise InputError(
-            f"--output {path} would not be read as YAML; give a name that ends in .yaml"
-        )
+    check_ending(path, {".yaml", ".yml"}, "read as YAML", ".yaml")
     try:
         exists, is_file = path.exists(), path.is_file()
     except OSError as error:  # a name the file system cannot hold
@@ -236,8 +239,7 @@ def _cluster(start: str, tables: Sequence[Path], name: str) -> Calibrated:
 
 
 def _software(start: str, tables: Sequence[Path], name: str) -> Calibrated:
-    """What a framework's overlap costs: slow-downs of what runs at once, of the device that the
-    tables name."""
+    """What a framework's overlap costs on the device that the tables name."""
     from Estimator.chips.technology import Quantity
     from Estimator.devices.device import Calibration
     from Estimator.devices.files import device_of_run, load_software
@@ -247,10 +249,8 @@ def _software(start: str, tables: Sequence[Path], name: str) -> Calibrated:
     from Estimator.network.contention import Contention
     from Estimator.network.contention_fit import fit_contention, of_one_device, read_joint_rows
 
-    software, rows = (
-        load_software(start),
-        of_one_device([read_joint_rows(table) for table in tables]),
-    )
+    software = load_software(start)
+    rows = of_one_device([read_joint_rows(table) for table in tables])
     device = device_of_run(rows.device)
     links = load_cluster(device.cluster).tiers[0].bandwidth_bytes_per_s
     memory = DeviceModel(device, software, next(iter(device.matrix.peak))).stream_bytes_per_s
@@ -284,3 +284,6 @@ def _error_table(errors: Sequence[Calibration]) -> Table:
         for each in errors
     ]
     return plain_table("errors of the fit", rows)
+
+
+MODE = mode.Mode("calibrate", mode.CHECK_AND_FIT, Calibrate, run)

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from phaze.cli.arguments import DEFAULT_MODE, Command, mode_parsers
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE
+from phaze.cli.listed_kinds import LISTED
 from phaze.cli.listing import names_of
-from phaze.cli.names import LISTED, MODES
 from phaze.cli.parser import FlagWords
 from phaze_common.echo import say
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
-
-_NAMED_MODELS = frozenset({"models"})  # modes whose words are names of models
 
 
 @dataclass(frozen=True)
@@ -27,41 +25,40 @@ class ModeWords:
     """What can follow a mode: its flags, and the words that belong to no flag; flags too where it
     takes none, else files."""
 
-    mode: str
+    about: mode.Mode
     flags: tuple[FlagWords, ...]
     words: tuple[str, ...]
     takes_words: bool
 
 
-def completion(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Completion(mode.Command):
+    """Print a script that completes modes, flags and names in bash, zsh or fish."""
+
+    shell: str = mode.word("bash", "bash, zsh or fish (default bash)", "SHELL")
+
+
+def run(command: Completion) -> int:
     """Print the script for a shell."""
-    shell = command.names[0] if command.names else "bash"
+    from phaze.cli.arguments import mode_parsers
+    from phaze.cli.modes import MODES
+
+    shell = command.shell
     if shell not in SCRIPTS:
         shells = "the shells are " + ", ".join(SCRIPTS)
         raise InputError(f"nothing is completed in {shell!r}; {nearest(shell, SCRIPTS, shells)}")
-    say(sys.stdout, SCRIPTS[shell](_modes()))
-    return DONE
-
-
-def _modes() -> tuple[ModeWords, ...]:
     named = {flag: names_of(kind) for kind, listed in LISTED.items() for flag in listed.flags}
+    named["--phaze_exec_type"] = tuple(MODES)
+    words = {"list": (*LISTED,), "completion": (*SCRIPTS,), "models": names_of("models")}
     modes = []
-    for mode, parser in mode_parsers().items():
-        flags = tuple(flag.with_values(_values(flag, named)) for flag in parser.flag_words())
-        modes.append(ModeWords(mode, flags, _words(mode), parser.takes_words))
-    return tuple(modes)
-
-
-def _values(flag: FlagWords, named: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    return next((named[name] for name in flag.names if name in named), flag.values)
-
-
-def _words(mode: str) -> tuple[str, ...]:
-    if mode == "list":
-        return tuple(LISTED)
-    if mode == "completion":
-        return tuple(SCRIPTS)
-    return names_of("models") if mode in _NAMED_MODELS else ()
+    for name, parser in mode_parsers().items():
+        flags = []
+        for each in parser.flag_words():
+            values = next((named[word] for word in each.names if word in named), each.values)
+            flags.append(replace(each, values=values))
+        modes.append(ModeWords(MODES[name], tuple(flags), words.get(name, ()), parser.takes_words))
+    say(sys.stdout, SCRIPTS[shell](tuple(modes)))
+    return DONE
 
 
 def _bash(modes: tuple[ModeWords, ...]) -> Iterator[str]:
@@ -86,11 +83,13 @@ def _bash(modes: tuple[ModeWords, ...]) -> Iterator[str]:
     )
     for flag in _distinct(modes):
         yield f"        {'|'.join(flag.names)}) many={flag.most} values={_quoted(flag.values)} ;;"
+    from phaze.cli.modes import DEFAULT_MODE
+
     yield from ("    esac", "    case $mode in")
-    for mode in modes:
-        names = " ".join(name for flag in mode.flags for name in flag.names)
-        pattern = f"{mode.mode}|''" if mode.mode == DEFAULT_MODE else mode.mode
-        plain = _quoted(mode.words) if mode.takes_words else "$words"
+    for each in modes:
+        names = " ".join(name for flag in each.flags for name in flag.names)
+        pattern = f"{each.about.name}|''" if each.about.name == DEFAULT_MODE else each.about.name
+        plain = _quoted(each.words) if each.takes_words else "$words"
         yield f"        {pattern}) words={_quoted((names,))} plain={plain} ;;"
     yield from (
         "    esac",
@@ -117,17 +116,17 @@ def _fish(modes: tuple[ModeWords, ...]) -> Iterator[str]:
         "~/.config/fish/completions/phaze.fish"
     )
     yield f"set -l modes {' '.join(modes_of(modes))}"
-    for mode in modes:
+    for each in modes:
         none = "'not __fish_seen_subcommand_from $modes'"
         yield (
-            f'complete -c phaze -n "{none[1:-1]}" -f -a {mode.mode} -d '
-            f"{_quoted((MODES[mode.mode],))}"
+            f'complete -c phaze -n "{none[1:-1]}" -f -a {each.about.name} -d '
+            f"{_quoted((each.about.purpose,))}"
         )
-    for mode in modes:
-        seen = f"'__fish_seen_subcommand_from {mode.mode}'"
-        if mode.words:
-            yield f"complete -c phaze -n {seen} -f -a {_quoted(mode.words)}"
-        for flag in mode.flags:
+    for each in modes:
+        seen = f"'__fish_seen_subcommand_from {each.about.name}'"
+        if each.words:
+            yield f"complete -c phaze -n {seen} -f -a {_quoted(each.words)}"
+        for flag in each.flags:
             names = " ".join(
                 f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
                 for name in flag.names
@@ -138,15 +137,14 @@ def _fish(modes: tuple[ModeWords, ...]) -> Iterator[str]:
 
 def modes_of(modes: Iterable[ModeWords]) -> tuple[str, ...]:
     """Their names."""
-    return tuple(mode.mode for mode in modes)
+    return tuple(each.about.name for each in modes)
 
 
 def _distinct(modes: tuple[ModeWords, ...]) -> Iterator[FlagWords]:
-    """Flags of all modes with their values, each once: a flag takes the same in every mode, or
-    files."""
+    """Flags of all modes, each once with its values: those of most values."""
     by_names: dict[tuple[str, ...], FlagWords] = {}
-    for mode in modes:
-        for flag in mode.flags:
+    for each in modes:
+        for flag in each.flags:
             known = by_names.get(flag.names)
             if flag.most and (known is None or known.most < flag.most):
                 by_names[flag.names] = flag
@@ -163,3 +161,6 @@ SCRIPTS: Mapping[str, Callable[[tuple[ModeWords, ...]], Iterator[str]]] = {
     "zsh": _zsh,
     "fish": _fish,
 }
+
+
+MODE = mode.Mode("completion", mode.FIND_YOUR_WAY, Completion, run)

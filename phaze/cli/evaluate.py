@@ -3,25 +3,50 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from GraphExtractor.permission import files_to_run
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE, NOTHING_FEASIBLE
 from phaze.cli.printing import print_answer
 from phaze_common.errors import InputError
+from phaze_common.files import user_path
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from phaze.settings.launched import LaunchReading
     from phaze.settings.request import Request
 
 logger = logging.getLogger(__name__)
 
 
-def evaluate(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(mode.Command):
+    """Predict time and memory of a training plan on devices that exist, or on a designed chip."""
+
+    settings: Mapping[str, object] = mode.setting_flags(mode.plan_settings)
+    plan: Path | None = mode.plan_flag()
+    launcher: str | None = mode.flag(
+        None,
+        "launch file of another program: a Megatron-LM command, a configuration of DeepSpeed, "
+        "torchtitan (of several FILE:NAME), accelerate, NeMo or Megatron Bridge, or arguments of "
+        "Hugging Face's Trainer; what the best plan of a search would save is told besides",
+        "FILE",
+        ("--from",),
+    )
+    ignore: tuple[str, ...] = mode.flag(
+        (),
+        "with --from: price the launch without what this key of it changes, which no plan says; "
+        "may be repeated, or a list with commas",
+        "KEY",
+    )
+    run_code: tuple[str, ...] = mode.run_code_flag()
+
+
+def run(command: Evaluate) -> int:
     """Predict time and memory of one iteration of the plan and print them."""
-    from GraphExtractor.permission import files_to_run
     from phaze.runs.plan_files import evaluate_request
 
     launch = None
@@ -31,7 +56,7 @@ def evaluate(command: Command) -> int:
                 "--ignore is about keys of a launch file, and none is given; name one with "
                 "--from, or leave it out"
             )
-        request = evaluate_request(command.config, command.given, files_to_run(command.run_code))
+        request = evaluate_request(command.plan, command.settings, files_to_run(command.run_code))
     else:
         launch = _launched(command)
         request = _request(command, launch)
@@ -47,9 +72,9 @@ def evaluate(command: Command) -> int:
     from phaze.studies.optimum import optimum_beside
 
     evaluation = evaluated(request)
-    if launch is not None and "software" not in command.given:
+    if launch is not None and "software" not in command.settings:
         launch = launch.under(evaluation.machine.software.name)
-    if launch is not None and not {"devices", "dp"} & command.given.keys():
+    if launch is not None and not {"devices", "dp"} & command.settings.keys():
         launch = launch.on_nodes(evaluation.iteration.devices, evaluation.machine.cluster.node_size)
     optimum = None if launch is None else optimum_beside(evaluation)
     as_json = evaluation_json(evaluation, optimum, launch).decode()
@@ -57,34 +82,25 @@ def evaluate(command: Command) -> int:
     return NOTHING_FEASIBLE if evaluation.iteration.status is Status.INFEASIBLE else DONE
 
 
-def _launched(command: Command) -> LaunchReading:
-    """What a launch file of another program says.
-
-    Raises: InputError: a setting of the command line has no value that it takes, the file is none,
-        a plan file is given besides, or
-            it gives what no plan says and --ignore does not name.
-    """
+def _launched(command: Evaluate) -> LaunchReading:
+    """What a launch file of another program says."""
     from GraphExtractor.models.registry import canonical_name, find_model
     from phaze.exports.launchers import read_launch
-    from phaze.settings.asked_constants import dotted
     from phaze.settings.request import settings_for
-    from phaze_common.files import user_path
+    from phaze.settings.specified_constants import dotted
+    from phaze_common.setting_fields import Mode
     from phaze_common.settings import COMMAND_LINE
-    from phaze_common.stated_fields import Mode
 
     path = user_path(str(command.launcher))
-    if command.config is not None:
-        raise InputError(
-            f"--from {path} and --plan {command.config} are two plans; give one of them"
-        )
+    if command.plan is not None:
+        raise InputError(f"--from {path} and --plan {command.plan} are two plans; give one of them")
     table = settings_for(Mode.EVALUATE)
-    given = table.canonical(dotted(command.given), COMMAND_LINE)
-    values = table.read(
-        given, COMMAND_LINE
-    )  # what is wrong on the command line is not said of the file
+    specified = table.canonical(dotted(command.settings), COMMAND_LINE)
+    # what is wrong on the command line is not said of the file
+    values = table.read(specified, COMMAND_LINE)
     if "model" in values:
         find_model(canonical_name(values["model"]))
-    found = read_launch(path, {key: _plain(value) for key, value in given.items()})
+    found = read_launch(path, {key: _plain(value) for key, value in specified.items()})
     try:
         return found.ignoring(command.ignore)
     except InputError as error:
@@ -92,57 +108,39 @@ def _launched(command: Command) -> LaunchReading:
 
 
 def _plain(value: object) -> str:
-    """A setting of the command line as one text."""
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
-def _request(command: Command, launch: LaunchReading) -> Request:
-    """The plan of a launch, under what the command line says.
-
-    Raises:
-        InputError: both together make no plan.
-    """
+def _request(command: Evaluate, launch: LaunchReading) -> Request:
+    """The plan of a launch, under what the command line says."""
     from phaze.settings.resolve import resolve
-    from phaze_common.files import user_path
-    from phaze_common.stated_fields import Mode
+    from phaze_common.setting_fields import Mode
 
     path, found = user_path(str(command.launcher)), launch.settings
-    logger.info(
-        "read from %s: %s",
-        path,
-        ", ".join(f"{key} {value}" for key, value in found.items() if value is not None),
-    )
-    if launch.no_model and "model" not in {**found, **command.given}:
+    read = ", ".join(f"{key} {value}" for key, value in found.items() if value is not None)
+    logger.info("read from %s: %s", path, read)
+    if launch.no_model and "model" not in {**found, **command.settings}:
         raise InputError(
             f"{path}: its model is not read ({launch.no_model}); name it with --model, or give "
             "its config.json"
         )
-    request = resolve(found, command.given, Mode.EVALUATE, source=str(path))
-    for key in found.keys() & command.given.keys():
-        if found[key] is not None and str(found[key]) != str(command.given[key]):
-            logger.info(
-                "%s is %s, as the command line says, and not %s as the file does",
-                key,
-                command.given[key],
-                found[key],
-            )
+    request = resolve(found, command.settings, Mode.EVALUATE, source=str(path))
+    for key in found.keys() & command.settings.keys():
+        if found[key] is not None and str(found[key]) != str(command.settings[key]):
+            message = "%s is %s, as the command line says, and not %s as the file does"
+            logger.info(message, key, command.settings[key], found[key])
     _check_batch(request, path)
     return request
 
 
-def _taken(command: Command, launch: LaunchReading, request: Request) -> dict[str, object]:
-    """The batches, replicas and lengths that neither the launch nor the command line says, as they
-    are priced."""
-    from phaze.settings.asked_constants import dotted
+def _taken(command: Evaluate, launch: LaunchReading, request: Request) -> dict[str, object]:
+    """The batches, replicas and lengths that are priced though nobody specifies them."""
     from phaze.settings.problem import single_plan
-    from phaze.settings.request import settings_for
+    from phaze.settings.specified_constants import dotted
     from phaze_common.settings import COMMAND_LINE
-    from phaze_common.stated_fields import Mode
 
-    said = {
-        **launch.settings,
-        **settings_for(Mode.EVALUATE).canonical(dotted(command.given), COMMAND_LINE),
-    }
+    typed = mode.plan_settings().canonical(dotted(command.settings), COMMAND_LINE)
+    specified = {**launch.settings, **typed}
     plan = single_plan(request)
     found = {
         "micro_batch_size": plan.micro_batch_size,
@@ -155,16 +153,12 @@ def _taken(command: Command, launch: LaunchReading, request: Request) -> dict[st
     return {
         key: value
         for key, value in found.items()
-        if said.get(key) is None and (key != "dp" or "devices" not in said)
+        if specified.get(key) is None and (key != "dp" or "devices" not in specified)
     }
 
 
 def _check_batch(request: Request, path: Path) -> None:
-    """Refuse a batch that does not come out in whole micro-batches, as all of these programs do.
-
-    Raises:
-        InputError: says what it would have to be a multiple of.
-    """
+    """Refuse a batch that does not come out in whole micro-batches, as all of these programs do."""
     from phaze.settings.problem import single_plan
 
     plan = single_plan(request)
@@ -175,3 +169,13 @@ def _check_batch(request: Request, path: Path) -> None:
             f"micro-batch {plan.micro_batch_size} "
             f"x dp {plan.dp}, and no launch of it would start; change one of them"
         )
+
+
+MODE = mode.Mode(
+    "evaluate",
+    mode.SEARCH_AND_PRICE,
+    Evaluate,
+    run,
+    ("--model NAME --device NAME [FLAG ...]", "--plan FILE [FLAG ...]", "--from FILE [FLAG ...]"),
+    mode.OF_PLANS,
+)

@@ -68,14 +68,12 @@ class _Signals:
 
     def __enter__(self) -> _Signals:
         if self._whole_process:
-            atexit.register(
-                self._end
-            )  # before the command loads what ends with a function of its own: the last to run
+            # before the command loads what ends with a function of its own: the last to run
+            atexit.register(self._end)
         if current_thread() is main_thread():  # no other can
             for number in (signal.SIGTERM, signal.SIGINT):
-                if (
-                    number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN
-                ):  # of a shell's background
+                # of a shell's background
+                if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._tell)
         return self
 
@@ -122,7 +120,7 @@ def guarded(run: Callable[[], int], *, verbose: bool, whole_process: bool = Fals
             return _interrupted(signals.told, None) if signals.told else status
         except Ended:
             return DONE
-        except BaseException as error:  # noqa: BLE001 - the outermost frame: whatever escaped the rooms must not reach the user raw
+        except BaseException as error:  # noqa: BLE001 - the outermost frame: whatever escaped must not reach the user raw
             signals.ending = True
             interruption = _interruption_in(error)
             if signals.told or interruption is not None:
@@ -188,8 +186,7 @@ def _failed(error: BaseException, *, verbose: bool) -> int:
 
 
 def _prepare_streams() -> None:
-    """Give closed streams somewhere to go; a terminal that cannot show a character gets its
-    escape."""
+    """Give closed streams somewhere to go; what cannot be shown is escaped."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -230,15 +227,13 @@ def _say(message: str, listed: Sequence[str] = ()) -> None:
         f"phaze: {' '.join(message.split())}",
         *(f"  - {' '.join(each.split())}" for each in listed),
     ]
-    with contextlib.suppress(
-        OSError
-    ):  # nobody can be told on a full disk or a closed pipe; the status still tells
+    # nobody can be told on a full disk or a closed pipe; the status still tells
+    with contextlib.suppress(OSError):
         say(sys.stderr, map(tidy, lines))
 
 
 def _discard_stdout() -> None:
-    """Point standard output, where it is a file, at nothing: the interpreter's own flush at exit
-    must not fail again."""
+    """Point standard output at nothing, so that the flush at exit cannot fail again."""
     with contextlib.suppress(OSError):
         descriptor = sys.stdout.fileno()
         nothing = os.open(os.devnull, os.O_WRONLY)

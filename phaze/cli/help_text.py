@@ -5,35 +5,12 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
+
+from phaze.cli.mode import GROUPS, Mode
 
 COLUMNS = 80
 NAME_COLUMNS = 24
-
-MODE_GROUPS: Mapping[str, Sequence[str]] = {
-    "search and price": (
-        "run_solver",
-        "evaluate",
-        "training-time",
-        "sweep",
-        "extract_graph",
-        "prepopulate_estimates",
-    ),
-    "look at a finished run": ("report", "serve", "explain", "robust", "trace"),
-    "check and fit": ("profile", "validate", "compare", "calibrate", "accelerators"),
-    "run for real": ("export", "train"),
-    "find your way": ("list", "models", "doctor", "completion"),
-}
-TRAINING_GROUPS: Mapping[str, Sequence[str]] = {
-    "the whole training": ("tokens", "samples", "best", "batch_size_warmup"),
-    "energy and money": ("price_per_device_hour", "device_power", "pue", "grid_intensity"),
-    "failures and checkpoints": (
-        "device_mtbf_hours",
-        "checkpoint_bandwidth",
-        "checkpoint_interval",
-        "restart_time",
-    ),
-}
 
 _EXAMPLES = """examples:
   phaze run_solver --model bertlarge --micro-batch-size 1 2 4 --hbm-size 32 80
@@ -61,58 +38,35 @@ class HelpFormatter(argparse.RawDescriptionHelpFormatter):
         taken = self._format_args(action, (action.dest or "").upper())
         return f"{', '.join(action.option_strings)} {taken}"
 
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        return textwrap.wrap(
-            " ".join(text.split()), width, break_on_hyphens=False
-        )  # names can be searched for
+    def _split_lines(self, text: str, width: int) -> list[str]:  # so that names can be searched for
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
         name = action.metavar if isinstance(action.metavar, str) else default_metavar
         if action.nargs != "+":
             return super()._format_args(action, default_metavar)
-        return (
-            name if getattr(action, "single", False) else f"{name} ..."
-        )  # a number and its unit are two words
+        single = getattr(action, "single", False)  # a number and its unit are two words
+        return name if single else f"{name} ..."
 
 
-def all_modes(purposes: Mapping[str, str]) -> str:
+def described(purpose: str) -> str:
+    """The purpose of a mode above its flags."""
+    return textwrap.fill(purpose, COLUMNS - 1)
+
+
+def all_modes(modes: Iterable[Mode]) -> str:
     """The modes in their groups, and examples."""
-    lines = []
-    for title, modes in MODE_GROUPS.items():
-        lines.append(f"{title}:")
-        for mode in modes:
-            begin = f"  {mode}".ljust(NAME_COLUMNS)
-            indent = " " * NAME_COLUMNS
-            lines += textwrap.wrap(
-                purposes[mode], COLUMNS - 1, initial_indent=begin, subsequent_indent=indent
-            )
+    lines, every = [], tuple(modes)
+    for group in GROUPS:
+        lines.append(f"{group}:")
+        for mode in every:
+            if mode.group == group:
+                begin = f"  {mode.name}".ljust(NAME_COLUMNS)
+                lines += textwrap.wrap(
+                    mode.purpose,
+                    COLUMNS - 1,
+                    initial_indent=begin,
+                    subsequent_indent=" " * NAME_COLUMNS,
+                )
         lines.append("")
     return "\n".join([*lines, _EXAMPLES])
-
-
-def usage_of(mode: str) -> str | None:
-    """A short usage of modes with dozens of flags."""
-    if mode == "evaluate":
-        files = (
-            "phaze evaluate --plan FILE [FLAG ...]\n       phaze evaluate --from FILE [FLAG ...]"
-        )
-        return f"phaze evaluate --model NAME --device NAME [FLAG ...]\n       {files}"
-    if mode == "export":
-        return "phaze export RUN|PLAN --to NAME [--output FOLDER] [FLAG ...]"
-    if mode == "compare":
-        return (
-            "phaze compare TRACE ... --plan FILE [FLAG ...]\n       phaze compare TRACE ... "
-            "--model NAME --device NAME [FLAG ...]"
-        )
-    if mode == "training-time":
-        given = "--model NAME --device NAME --tokens N"
-        return (
-            f"phaze {mode} {given} [FLAG ...]\n       phaze {mode} --plan FILE --tokens N "
-            "[FLAG ...]"
-        )
-    studies = ("run_solver", "extract_graph", "prepopulate_estimates")
-    return (
-        f"phaze {mode} --model NAME ... [FLAG ...]\n       phaze {mode} --config FILE [FLAG ...]"
-        if mode in studies
-        else None
-    )

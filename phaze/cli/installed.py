@@ -61,12 +61,9 @@ def packages(needs: Iterable[Requirement]) -> Iterator[Finding]:
 
 
 def _remedy(need: Requirement) -> str:
-    """The command that installs it."""
-    return (
-        "run ./setup.sh"
-        if (HOME / "setup.sh").exists()
-        else f"run: python -m pip install '{need.text}'"
-    )
+    if (HOME / "setup.sh").exists():
+        return "run ./setup.sh"
+    return f"run: python -m pip install '{need.text}'"
 
 
 def extras(needs: Sequence[Requirement]) -> Iterator[Finding]:
@@ -77,17 +74,11 @@ def extras(needs: Sequence[Requirement]) -> Iterator[Finding]:
         absent = [name for name in names if name not in there]
         if absent:
             command = f"python -m pip install {' '.join(absent)}"
-            yield Finding(
-                f"extra {extra}",
-                Verdict.NOTE,
-                f"{', '.join(absent)} not installed; for {purpose}: {command}",
-            )
+            found = f"{', '.join(absent)} not installed; for {purpose}: {command}"
+            yield Finding(f"extra {extra}", Verdict.NOTE, found)
         else:
-            yield Finding(
-                f"extra {extra}",
-                Verdict.OK,
-                ", ".join(f"{name} {found}" for name, found in there.items()),
-            )
+            found = ", ".join(f"{name} {found}" for name, found in there.items())
+            yield Finding(f"extra {extra}", Verdict.OK, found)
 
 
 def version(package: str) -> str | None:
@@ -99,7 +90,7 @@ def version(package: str) -> str | None:
 
 
 def own_names(
-    rooms: Sequence[str], owners: Mapping[str, Sequence[str]], path: Sequence[str] | None = None
+    names: Sequence[str], owners: Mapping[str, Sequence[str]], path: Sequence[str] | None = None
 ) -> Iterator[Finding]:
     """Whether the top-level names of phaze are phaze's alone.
 
@@ -108,32 +99,34 @@ def own_names(
     ``sys.path``).
     """
     hidden = {
-        room: place
-        for room in rooms
-        if (place := _found_at(room, path)) is not None and place != HOME
+        package: place
+        for package in names
+        if (place := _found_at(package, path)) is not None and place != HOME
     }
     shared = {
-        room: others for room in rooms if (others := sorted({*owners.get(room, ())} - {"phaze"}))
+        package: others
+        for package in names
+        if (others := sorted({*owners.get(package, ())} - {"phaze"}))
     }
-    for room, place in hidden.items():
+    for package, place in hidden.items():
         words = (
-            f"{room} is found in {place} instead of {HOME}; rename that one, or start phaze "
+            f"{package} is found in {place} instead of {HOME}; rename that one, or start phaze "
             "elsewhere"
         )
-        yield Finding(f"package {room}", Verdict.MISSING, words)
-    for room, others in shared.items():
+        yield Finding(f"package {package}", Verdict.MISSING, words)
+    for package, others in shared.items():
         words = (
-            f"{' and '.join(others)} too has files in {room}; install phaze in an environment "
+            f"{' and '.join(others)} too has files in {package}; install phaze in an environment "
             "of its own"
         )
-        yield Finding(f"package {room}", Verdict.NOTE, words)
+        yield Finding(f"package {package}", Verdict.NOTE, words)
     if not hidden and not shared:
         yield Finding("names of packages", Verdict.OK, "no other package uses those of phaze")
 
 
-def _found_at(room: str, path: Sequence[str] | None) -> Path | None:
+def _found_at(package: str, path: Sequence[str] | None) -> Path | None:
     """The folder in which Python finds a package or module, if it does."""
-    spec = PathFinder.find_spec(room, path)
+    spec = PathFinder.find_spec(package, path)
     if spec is None:
         return None
     if spec.submodule_search_locations:

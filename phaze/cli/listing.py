@@ -10,10 +10,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode, models
 from phaze.cli.exit_status import DONE
-from phaze.cli.models import models
-from phaze.cli.names import LISTED
+from phaze.cli.listed_kinds import LISTED
 from phaze.cli.printing import print_rows
 from phaze_common.choices import Precision
 from phaze_common.echo import say
@@ -34,38 +33,40 @@ Row = dict[str, object]
 
 @dataclass(frozen=True)
 class Listed:
-    """Something that ships as files of ``folder``: the flag that takes its names, and a row of its
-    key figures."""
+    """What ships as files of ``folder``, with a row of its key figures."""
 
     folder: str
     flag: str
     row: Callable[[Path], Row]
 
 
-def listing(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class ListCommand(mode.Command):
+    """List what can be named: models, devices, clusters, software, design spaces, technologies,
+    memories, prices, chips."""
+
+    kind: str | None = mode.word(None, f"one of {', '.join(LISTED)} (default: the kinds)", "KIND")
+
+
+def run(command: ListCommand) -> int:
     """Print what of a kind can be named; without a kind, what kinds there are."""
-    kind = command.names[0] if command.names else None
-    if kind is None:
+    if command.kind is None:
         print_rows(
             "what can be listed: phaze list KIND", [_summary(each) for each in LISTED], command
         )
         return DONE
-    kind = kind.replace("_", "-")
+    kind = command.kind.replace("_", "-")
     if kind not in LISTED:
         kinds = ", ".join(LISTED)
         raise InputError(
             f"nothing is listed as {kind!r}; {nearest(kind, LISTED, f'the kinds are {kinds}')}"
         )
     if kind == "models":
-        return models(Command("models", output_format=command.output_format))
+        return models.run(models.Models(output_format=command.output_format))
     rows = _rows(kind)
-    if command.output_format == "json":
-        print_rows(kind, rows, command)
-        return DONE
-    print_rows(
-        kind, [{key: value for key, value in row.items() if key != "file"} for row in rows], command
-    )
-    say(sys.stdout, [_how_to_name(kind)])
+    print_rows(kind, rows, command, json_only=["file"])
+    if command.output_format != "json":
+        say(sys.stdout, [_how_to_name(kind)])
     return DONE
 
 
@@ -132,7 +133,6 @@ def _shown_path(path: Path) -> str:
 
 
 def _comment(path: Path) -> str:
-    """The comment that a file begins with."""
     lines: list[str] = []
     for line in path.read_text(encoding="utf-8").splitlines():
         if not line.startswith("#"):
@@ -147,7 +147,6 @@ def _sentence(path: Path) -> str:
 
 
 def _clause(path: Path) -> str:
-    """The beginning of the first sentence, which names the thing."""
     clause = _CLAUSE_END.split(_comment(path), maxsplit=1)[0].rstrip(".")
     return clause if len(clause) <= LONGEST_CLAUSE else clause.partition(", ")[0]
 
@@ -249,7 +248,6 @@ def _technology(path: Path) -> Row:
 
 
 def _chips() -> list[Row]:
-    """The known chips of the default design space."""
     from Estimator.chips.design_space_files import load_design_space
     from Estimator.hardware_files import hardware_path
 
@@ -315,3 +313,6 @@ _FILES: Mapping[str, Listed] = {
     "memories": Listed("memories", "--memory", _memory),
     "prices": Listed("prices", "--prices", _prices),
 }
+
+
+MODE = mode.Mode("list", mode.FIND_YOUR_WAY, ListCommand, run)

@@ -3,9 +3,9 @@
 import sys
 from collections.abc import Sequence
 
-from phaze.cli import modes
 from phaze.cli.arguments import parse
 from phaze.cli.exit_status import INTERRUPTED, guarded
+from phaze.cli.modes import MODES
 from phaze_common.compiled_code import find_place
 from phaze_common.errors import PhazeError
 from phaze_common.logs import configure_logs
@@ -29,7 +29,7 @@ def _run(words: Sequence[str]) -> int:
     configure_logs(verbose=command.verbose, quiet=command.quiet)
     find_place()  # before any mode loads what is compiled
     try:
-        return modes.RUNNERS[command.mode](command)
+        return MODES[command.mode].run(command)
     except SystemExit as stop:  # of code that was run: no mode ends like this
         raise PhazeError(
             f"code that was run ended the process with {stop.code!r}; it must not call exit"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE
-from phaze_common.echo import say
+from phaze.cli.printing import print_answer
 from phaze_common.numbers import number
 from phaze_common.refusals import Refusals
 
@@ -17,28 +18,33 @@ if TYPE_CHECKING:
     from GraphExtractor.models.base import ModelFamily
 
 
-def models(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Models(mode.Command):
+    """Tell the sizes and tensor parallel widths of models, of listed ones or of your own."""
+
+    names: tuple[str, ...] = mode.word(
+        (), "models to show, by name, dimensions or path (default: all that are listed)", "NAME"
+    )
+
+
+def run(command: Models) -> int:
     """Print the listed models, or those that were named."""
     from GraphExtractor.models.dimensions import family_names
     from GraphExtractor.models.registry import canonical_name, find_model, listed_models
     from GraphExtractor.models.resnet_dimensions import EXAMPLE
     from phaze.report.table import plain_table
-    from phaze.report.terminal import print_lines, print_tables
+    from phaze.report.terminal import print_lines
 
     refusals = Refusals()
     found = [refusals.attempt(partial(canonical_name, name), "") for name in command.names]
     refusals.raise_any()
     names = found or list(listed_models())
     rows = [_row(name, find_model(name)) for name in dict.fromkeys(names)]
-    if command.output_format == "json":
-        say(sys.stdout, json.dumps(rows, indent=2).splitlines())
-        return DONE
     spared = ("also called", "experts", "family", "active", "sequence", "hidden")
-    print_tables(
-        [plain_table("models", [_shown(row) for row in rows], spared)],
-        sys.stdout,
-        wide=command.wide,
-    )
+    table = plain_table("models", [_shown(row) for row in rows], spared)
+    print_answer(json.dumps(rows, indent=2), lambda: [table], command)
+    if command.output_format == "json":
+        return DONE
     lines = [
         "a tensor parallel width (tp) divides the number given; parameters are those of the "
         "released checkpoint or the paper",
@@ -52,8 +58,7 @@ def models(command: Command) -> int:
 
 
 def _row(name: str, family: ModelFamily) -> dict[str, object]:
-    """What is known of a model; null where it does not apply, or is only known once the model is
-    built."""
+    """What is known of a model; null where it does not apply, or only building it tells."""
     from GraphExtractor.models.registry import listed_aliases
     from GraphExtractor.widths import allowed_widths
 
@@ -100,3 +105,6 @@ def _count(parameters: object) -> str:
     if not isinstance(parameters, int):
         return "-"
     return f"{number(parameters / 1e9)}B" if parameters >= 1e9 else f"{number(parameters / 1e6)}M"
+
+
+MODE = mode.Mode("models", mode.FIND_YOUR_WAY, Models, run)

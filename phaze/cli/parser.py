@@ -1,58 +1,51 @@
-"""How flags are read: a parser that refuses in a sentence, and settings of a table as flags.
-Imports nothing heavy."""
+"""How flags are read: a parser that refuses in a sentence, and the flags of a mode, from the
+annotated fields of its record. Imports nothing heavy."""
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, Field, dataclass, fields
 from itertools import pairwise
-from typing import Any, NoReturn
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, NoReturn, get_args, get_origin, get_type_hints
 
-from phaze.cli.names import MODES
-from phaze.settings.request import setting_groups, settings_for
+from phaze.cli.help_text import HelpFormatter, described
+from phaze.cli.mode import ABOUT, Command, Flag, Mode, SettingFlags, Word
 from phaze_common.errors import InputError
 from phaze_common.settings import Kind, Setting, SettingTable
-from phaze_common.stated_fields import Mode
 
 CONSTANTS = "constants"
 LONGEST_CHOICES = 60  # letters behind a flag, of a line of 80
-_MISSED = re.compile(r"argument (?P<flags>-\S+): expected .*argument")
 MANY = 99  # values of a flag that takes any number
-_NAMED = (
-    {"model": "NAME", "output": "DIR", "name": "NAME"}
-    | {"memory": "KIND:STACKS", "links": "NxGB/s"}
-    | dict.fromkeys(
-        (
-            "device",
-            "chip",
-            "design_space",
-            "technology",
-            "cluster",
-            "software",
-            "prices",
-            "setting",
-        ),
-        "NAME|FILE",
-    )
+_MISSED = re.compile(r"argument (?P<flags>-\S+): expected .*argument")
+_FILES = (
+    "device",
+    "chip",
+    "design_space",
+    "technology",
+    "cluster",
+    "software",
+    "prices",
+    "setting",
 )
-_METAVARS = {Kind.INTEGER: "N", Kind.NUMBER: "X", Kind.TEXT: "TEXT", Kind.SWITCH: ""}
+_TAKES = {
+    **dict.fromkeys(_FILES, "NAME|FILE"),
+    **{"model": "NAME", "output": "DIR", "name": "NAME"},
+    **{"memory": "KIND:STACKS", "links": "NxGB/s"},
+}
+_TAKES_OF_KIND = {Kind.INTEGER: "N", Kind.NUMBER: "X", Kind.TEXT: "TEXT", Kind.SWITCH: ""}
 
 
 @dataclass(frozen=True)
 class FlagWords:
-    """A flag by all its names, and the values it can take where these are known: at most ``most``
-    (0: a switch)."""
+    """A flag by all its names, and its known values: at most ``most`` (0: a switch)."""
 
     names: tuple[str, ...]
     help: str
     values: tuple[str, ...]
     most: int
-
-    def with_values(self, values: tuple[str, ...]) -> FlagWords:
-        """The same flag with other values."""
-        return replace(self, values=values)
 
 
 class Parser(argparse.ArgumentParser):
@@ -79,9 +72,8 @@ class Parser(argparse.ArgumentParser):
         return [each for each in self._actions if not isinstance(each, RemovedFlag)]
 
     def _get_values(self, action: argparse.Action, words: list[str]) -> Any:
-        if (
-            words == ["--"] and action.option_strings
-        ):  # of --flag=--, which argparse takes for no value at all
+        # of --flag=--, which argparse takes for no value at all
+        if words == ["--"] and action.option_strings:
             raise InputError(
                 f"{action.option_strings[0]} is '--', which is no value; '{self.prog} --help' "
                 "lists what is allowed"
@@ -89,8 +81,7 @@ class Parser(argparse.ArgumentParser):
         return super()._get_values(action, words)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """As of every parser; the words are kept for a refusal, which argparse does not tell
-        them."""
+        """As of every parser; the words are kept for a refusal."""
         self._typed = () if args is None else tuple(args)
         return super().parse_known_args(args, namespace)
 
@@ -116,32 +107,105 @@ class Parser(argparse.ArgumentParser):
         return ""
 
 
-def add_table(
-    parser: Parser, table: SettingTable, groups: Mapping[str, Sequence[str]] | None = None
-) -> None:
-    """Add the settings of ``table`` as flags, by group, and ``--set``, which takes any of them."""
-    for title, keys in (groups or setting_groups()).items():
-        group = parser.add_argument_group(title)
-        for setting in sorted(
-            (each for each in table.settings if each.key in keys),
-            key=lambda each: keys.index(each.key),
-        ):
-            _add_setting(group, table, setting)
+def mode_parser(mode: Mode) -> Parser:
+    """The command line behind the name of a mode: the flags of its own, then those of all modes."""
+    parser = Parser(
+        prog=f"phaze {mode.name}",
+        usage="\n       ".join(f"phaze {mode.name} {each}" for each in mode.usages) or None,
+        description=described(mode.purpose),
+        epilog=mode.epilog or None,
+        formatter_class=HelpFormatter,
+        allow_abbrev=False,
+    )
+    common = {each.name for each in fields(Command)} - {"mode", "settings"}
+    types = get_type_hints(mode.command)
+    for each in sorted(fields(mode.command), key=lambda each: each.name in common):
+        match each.metadata.get(ABOUT):
+            case SettingFlags() as flags:
+                _add_settings(parser, flags)
+            case Word() as word:
+                _add_word(parser, each, types[each.name], word)
+            case Flag() as flag if mode.tables or each.name != "wide":
+                _add_flag(parser, each, types[each.name], flag)
+    for name, why in mode.removed.items():
+        parser.add_argument(name, action=RemovedFlag, why=why)
+    return parser
+
+
+def _add_word(parser: Parser, field: Field[Any], value_type: Any, word: Word) -> None:
+    optional = field.default is not MISSING
+    if get_origin(value_type) is tuple:
+        parser.add_argument(
+            field.name, nargs="*" if optional else "+", metavar=word.takes, help=word.help
+        )
+    else:
+        parser.add_argument(
+            field.name,
+            nargs="?" if optional else None,
+            type=_reader(value_type),
+            metavar=word.takes,
+            help=word.help,
+        )
+
+
+def _add_flag(parser: Parser, field: Field[Any], value_type: Any, flag: Flag) -> None:
+    names = flag.names or (f"--{field.name.replace('_', '-')}",)
+    item = next((each for each in get_args(value_type) if each is not NoneType), value_type)
+    if value_type is bool:
+        parser.add_argument(*names, dest=field.name, action="store_true", help=flag.help)
+        return
+    taken: dict[str, Any] = {
+        "metavar": flag.takes or {int: "N", float: "X"}.get(item),
+        "type": flag.read or _reader(item),
+    }
+    literal = value_type if get_origin(value_type) is Literal else item
+    if get_origin(literal) is Literal:
+        taken = {"choices": get_args(literal)}
+    if get_origin(value_type) is tuple:
+        taken |= {"nargs": "*"} if flag.listed else {"action": "append"}
+    repeated = taken.get("action") == "append"
     parser.add_argument(
-        "--set",
-        action=SetAction,
-        table=table,
-        metavar="KEY=VALUE",
-        help="a setting by its key, value in YAML; may be repeated",
+        *names,
+        dest=field.name,
+        required=field.default is MISSING,
+        default=argparse.SUPPRESS if repeated or field.default is MISSING else field.default,
+        help=flag.help,
+        **taken,
     )
 
 
-def add_one(parser: Parser, mode: Mode, key: str, help_text: str | None = None) -> None:
-    """A single setting of a mode, with what it means elsewhere."""
-    table = settings_for(mode)
-    _add_setting(
-        parser, table, next(setting for setting in table.settings if setting.key == key), help_text
-    )
+def _reader(item: Any) -> Any:
+    """What makes a value of a text; a path is one of something."""
+    return _file if Path in {item, *get_args(item)} else item if item in {int, float} else None
+
+
+def _file(text: str) -> Path:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("no file is named; give the path of one")
+    return Path(text)
+
+
+def _add_settings(parser: Parser, flags: SettingFlags) -> None:
+    table = flags.table()
+    settings = {each.key: each for each in table.settings if each.key != flags.without}
+    if flags.only is not None:
+        for key, help_text in flags.only.items():
+            _add_setting(parser, table, settings[key], help_text)
+    else:
+        for title, keys in flags.groups().items():
+            group = parser.add_argument_group(title)
+            for key in keys:
+                if key in settings:
+                    _add_setting(group, table, settings[key])
+    if not flags.only:
+        parser.add_argument(
+            "--set",
+            action=SetAction,
+            table=table,
+            default=argparse.SUPPRESS,
+            metavar="KEY=VALUE",
+            help="a setting by its key, value in YAML; may be repeated",
+        )
 
 
 def _add_setting(
@@ -153,9 +217,8 @@ def _add_setting(
     shown, listed = "|".join(setting.choices), ""
     if len(shown) > LONGEST_CHOICES:
         shown, listed = "NAME", f"; one of {', '.join(setting.choices)}"
-    metavar = shown or _NAMED.get(setting.key, _METAVARS[setting.kind])
-    metavar += " [UNIT]" if setting.unit else ""
-    arity: dict[str, Any] = {"metavar": metavar}
+    takes = shown or _TAKES.get(setting.key) or _TAKES_OF_KIND[setting.kind]
+    arity: dict[str, Any] = {"metavar": takes + (" [UNIT]" if setting.unit else "")}
     if setting.kind is Kind.SWITCH:
         arity = {"nargs": "*" if setting.many else "?", "const": True, "metavar": "true|false"}
     elif setting.many or setting.unit:
@@ -163,7 +226,7 @@ def _add_setting(
     group.add_argument(
         *setting.flags,
         dest=setting.key,
-        action=_Give,
+        action=GiveAction,
         table=table,
         default=argparse.SUPPRESS,
         help=(help_text or setting.help) + listed,
@@ -175,13 +238,11 @@ def _add_setting(
 def _words_of(action: argparse.Action) -> FlagWords:
     most = {0: 0, None: 1, "?": 1}.get(action.nargs, MANY)
     values = tuple(map(str, action.choices or ()))
-    if isinstance(action, _Give):
+    if isinstance(action, GiveAction):
         setting = next((each for each in action.table.settings if each.key == action.dest), None)
         if setting is not None:
             values = ("true", "false") if setting.kind is Kind.SWITCH else setting.choices
             values += ("all",) if setting.takes_all and values else ()
-    elif action.dest == "mode":
-        values = tuple(MODES)
     return FlagWords(tuple(action.option_strings), action.help or "", values, most)
 
 
@@ -199,9 +260,8 @@ class RemovedFlag(argparse.Action):
         raise InputError(f"{flag} is gone: {self.why}")
 
 
-class _Give(argparse.Action):
-    """Put the value of a setting of ``table`` among those given, replacing an earlier one: ``dest``
-    is the setting's key.
+class GiveAction(argparse.Action):
+    """Put the value of a setting of ``table``, whose key is ``dest``, over an earlier one.
 
     Rivals of it stay too: that somebody typed both is for whoever reads the settings to refuse.
     """
@@ -226,14 +286,15 @@ class _Give(argparse.Action):
         values: Any,
         option: str | None = None,
     ) -> None:
-        self.give(options, {self.dest: True if values == [] else values})  # a switch alone
+        """Put one; a switch alone is true."""
+        self.give(options, {self.dest: True if values == [] else values})
 
     def give(self, options: argparse.Namespace, given: dict[str, object]) -> None:
         """Put settings over those given so far."""
-        options.given = vars(options).get("given", {}) | given
+        options.settings = vars(options).get("settings", {}) | given
 
 
-class SetAction(_Give):
+class SetAction(GiveAction):
     """Put ``key=value`` among the settings given, the value read as YAML."""
 
     def __call__(
@@ -253,7 +314,7 @@ class SetAction(_Give):
                 "micro_batch_size=2"
             )
         if "." in key:  # a constant, of which there may be several
-            before = vars(options).get("given", {}).get(CONSTANTS, [])
+            before = vars(options).get("settings", {}).get(CONSTANTS, [])
             stated = before if isinstance(before, list) else [before]
             self.give(options, {CONSTANTS: [*stated, f"{key.strip()}={text}"]})
             return

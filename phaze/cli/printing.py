@@ -7,11 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from phaze.cli.mode import Command
 from phaze_common.echo import say
 
 if TYPE_CHECKING:
     from phaze.report.table import Table
+
+STDOUT = "-"  # as a file to write
 
 
 def print_rows(
@@ -29,6 +31,14 @@ def print_rows(
 
     shown = [{key: value for key, value in row.items() if key not in json_only} for row in rows]
     print_answer(json.dumps(rows, indent=2), lambda: [plain_table(title, shown, spared)], command)
+
+
+def print_shown(as_json: str, show: Callable[..., None], answer: object, command: Command) -> None:
+    """Write ``as_json``, or let ``show`` write the ``answer``."""
+    if command.output_format == "json":
+        say(sys.stdout, as_json.splitlines())
+    else:
+        show(answer, sys.stdout, wide=command.wide)
 
 
 def print_answer(as_json: str, tables: Callable[[], Sequence[Table]], command: Command) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
-from phaze.settings.request import settings_for
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.files import user_path
+from phaze_common.settings import COMMAND_LINE
 
 if TYPE_CHECKING:
     from phaze.report.table import Table
@@ -26,14 +27,44 @@ MOST_PROCESSES = 64
 LONGEST_CAP_S = 600.0
 
 
-def profile(command: Command) -> int:
-    """Measure what the database does not hold yet, and print what it holds."""
-    from phaze_common.progress import progress_for
+_SETTINGS = {
+    "model": "model whose operators are measured, as for run_solver",
+    "sequence_length": "tokens per sample (default: the model's own)",
+    "tp": "tensor parallel widths (default 1)",
+    "micro_batch_size": "samples per micro-batch (default 1)",
+    "sequence_parallel": "whether what tensor parallelism leaves whole is split along the "
+    "sequence (default false)",
+    "attention": "fused and tiled, or separate products (default flash)",
+    "devices": "devices of a cluster of this machine (default: its GPUs, or 8 processes)",
+}
 
+
+@dataclass(frozen=True, kw_only=True)
+class Profile(mode.Command):
+    """Measure the operators of a model and exchanges between processes on this machine, as a device
+    to search on."""
+
+    settings: Mapping[str, object] = mode.setting_flags(mode.search_settings, only=_SETTINGS)
+    output: str | None = mode.flag(None, "database to write, or to go on with", "DIR")
+    dtype: Literal["float32", "bfloat16", "float16"] | None = mode.flag(
+        None, "number format (default float32 on CPUs, bfloat16 on GPUs)"
+    )
+    device_kind: Literal["cpu", "cuda"] = mode.flag("cpu", "what runs the operators (default cpu)")
+    threads: int = mode.flag(1, "threads of an operator on CPUs (default 1)")
+    processes: tuple[int, ...] = mode.flag(
+        (2, 4), "group sizes of exchanges (default 2 4; none: no)", listed=True
+    )
+    no_passes: bool = mode.flag(False, "measure no whole passes beside the operators")
+    noise: float = mode.flag(0.2, "spread that is said to be noise (default 0.2)")
+    cap: float = mode.flag(1.0, "seconds to repeat one operator at most (default 1)", "S")
+
+
+def run(command: Profile) -> int:
+    """Measure what the database does not hold yet, and print what it holds."""
     request = _request(command)
     from phaze.runtime.profiling.run import profile as measure
 
-    summary = measure(request, progress_for(sys.stderr, quiet=command.quiet))
+    summary = measure(request, command.progress)
     _warn(summary, request.noise)
     report = _report(summary)
     print_answer(json.dumps(report, indent=2), lambda: [_table(report)], command)
@@ -41,22 +72,20 @@ def profile(command: Command) -> int:
     return DONE
 
 
-def _request(command: Command) -> ProfileRequest:
-    from phaze_common.files import user_path
-
+def _request(command: Profile) -> ProfileRequest:
     if command.output is None:
         raise InputError(
             "no database to write was given; name its folder with --output, for instance --output "
             "my_machine"
         )
-    given: dict[str, Any] = settings_for(Mode.SEARCH).read(command.given, "command line")
-    models = given.get("model", ())
+    specified: dict[str, Any] = mode.search_settings().read(command.settings, COMMAND_LINE)
+    models = specified.get("model", ())
     if len(models) != 1:
         raise InputError(
             f"a profile measures one model at a time, given {', '.join(models) or 'none'}; name "
             "one with --model"
         )
-    lengths = given.get("sequence_length")
+    lengths = specified.get("sequence_length")
     if isinstance(lengths, tuple) and len(lengths) != 1:
         raise InputError(
             "sequence_length lists several lengths; a profile measures one at a time, further "
@@ -66,40 +95,40 @@ def _request(command: Command) -> ProfileRequest:
     from Estimator.profiled.machine import DeviceKind
     from phaze.runtime.profiling.run import ProfileRequest
     from phaze.runtime.profiling.timing import Repeats
-    from phaze.settings.request import request_fields
 
-    convert = {each.key: each.converted for each in request_fields()}
     kind = DeviceKind(command.device_kind)
     return ProfileRequest(
         model=models[0],
         folder=user_path(command.output),
-        tp=tuple(sorted({*_values(given.get("tp", (1,)), "tp")})),
+        tp=tuple(sorted({*_values(specified.get("tp", (1,)), "tp")})),
         micro_batch_sizes=tuple(
-            sorted({*_values(given.get("micro_batch_size", (1,)), "micro_batch_size")})
+            sorted({*_values(specified.get("micro_batch_size", (1,)), "micro_batch_size")})
         ),
         sequence_length=lengths[0] if isinstance(lengths, tuple) else lengths,
-        **({"attention": convert["attention"](given["attention"])} if "attention" in given else {}),
-        sequence_parallel=_values(given.get("sequence_parallel", (False,)), "sequence_parallel"),
+        **{key: specified[key] for key in ("attention",) if key in specified},
+        sequence_parallel=_values(
+            specified.get("sequence_parallel", (False,)), "sequence_parallel"
+        ),
         dtype=command.dtype or ("float32" if kind is DeviceKind.CPU else "bfloat16"),
         device_kind=kind,
         threads=command.threads,
-        devices=given.get("devices"),
-        group_sizes=tuple(command.processes),
+        devices=specified.get("devices"),
+        group_sizes=command.processes,
         passes=not command.no_passes,
         noise=command.noise,
         repeats=Repeats(cap_s=command.cap),
     )
 
 
-def _values(given: Any, key: str) -> tuple[Any, ...]:
-    if isinstance(given, str):
+def _values(specified: Any, key: str) -> tuple[Any, ...]:
+    if isinstance(specified, str):
         raise InputError(
-            f"{key} is {given!r}, but a profile measures what is listed; list the values"
+            f"{key} is {specified!r}, but a profile measures what is listed; list the values"
         )
-    return tuple(given) if isinstance(given, tuple | list) else (given,)
+    return tuple(specified) if isinstance(specified, tuple | list) else (specified,)
 
 
-def _check_numbers(command: Command) -> None:
+def _check_numbers(command: Profile) -> None:
     if command.threads < 1:
         raise InputError(f"threads is {command.threads}; it must be at least 1")
     if any(not 1 <= each <= MOST_PROCESSES for each in command.processes):
@@ -158,3 +187,6 @@ def _table(report: dict[str, object]) -> Table:
     shown = {**report, "not_run": len(list(report["not_run"] or ()))}  # type: ignore[call-overload]
     shown["held_out_error"] = f"{error:.1%}" if isinstance(error, float) else None
     return plain_table("profile", [{"what": key, "value": value} for key, value in shown.items()])
+
+
+MODE = mode.Mode("profile", mode.CHECK_AND_FIT, Profile, run)

@@ -10,12 +10,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from phaze.cli.arguments import Command
+from GraphExtractor.permission import files_to_run
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE
+from phaze.settings.folders import check_output
 from phaze_common.echo import say
 from phaze_common.errors import InputError, PhazeError
+from phaze_common.files import check_ending, output_file, user_path
+from phaze_common.written_files import write_output
 
 if TYPE_CHECKING:
     from phaze.report.pages.figures import Report, Section
@@ -30,26 +34,52 @@ PAGE = "report.html"
 
 @dataclass(frozen=True, eq=False)
 class _Drawn:
-    """A page, and where it goes if nobody says."""
-
     report: Report
     path: Path
 
 
-def report(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class DrawnReport(mode.Command):
+    """Draw a run, the difference of two, or the points of a sweep, as one self-contained HTML
+    page."""
+
+    runs: tuple[str, ...] = mode.word(
+        mode.REQUIRED,
+        f"{mode.RUN_HELP}; with a second one, what changed between them; with more, or with the "
+        "folder of a sweep, all points",
+        "RUN",
+    )
+    output: str | None = mode.flag(
+        None, "page to write (default: report.html in the run's folder)", "FILE"
+    )
+    figures: str | None = mode.flag(
+        None,
+        "also write every figure as SVG, PNG and PDF, and its data as parquet, into this folder",
+        "DIR",
+    )
+    points: Literal["all", "best", "none"] | None = mode.flag(
+        None,
+        "of many points: those whose own reports are written too, which the page leads to (default "
+        "all)",
+    )
+    beside: str | None = mode.flag(
+        None,
+        "of many points: answers of others to draw beside the curves; columns source, devices, "
+        "seconds, and settings by key",
+        "FILE.csv",
+    )
+    run_code: tuple[str, ...] = mode.run_code_flag()
+    force: bool = mode.force_flag()
+
+
+def run(command: DrawnReport) -> int:
     """Write the page, and the figures where they are asked for, and print where they are."""
-    from GraphExtractor.permission import files_to_run
-    from phaze.settings.folders import check_output
     from phaze.studies.sweep.points_read import is_sweep
-    from phaze_common.files import output_file, user_path
-    from phaze_common.written_files import write_output
 
     output = None if command.output is None else output_file(command.output)
     folder = None if command.figures is None else user_path(command.figures)
-    if output is not None and output.suffix not in PAGES:
-        raise InputError(
-            f"--output {output} would not be taken for a page; give a name that ends in .html"
-        )
+    if output is not None:
+        check_ending(output, PAGES, "taken for a page", ".html")
     if folder is not None:
         check_output(folder, "--figures")
     need_libraries("report")
@@ -74,20 +104,15 @@ def report(command: Command) -> int:
     write_output(path, page(drawn.report).encode(), force=command.force)
     figures = () if folder is None else write_figures(drawn.report, folder, force=command.force)
     logger.info("open %s in a browser; it needs nothing else", path)
+    written = [str(path), *map(str, figures)]
     if command.output_format == "json":
-        say(
-            sys.stdout,
-            json.dumps(
-                {"report": str(path), "figures": [str(each) for each in figures]}, indent=2
-            ).splitlines(),
-        )
-    else:
-        say(sys.stdout, map(str, (path, *figures)))
+        answer = {"report": written[0], "figures": written[1:]}
+        written = json.dumps(answer, indent=2).splitlines()
+    say(sys.stdout, written)
     return DONE
 
 
 def _one_or_two(folders: Sequence[Path], run_code: frozenset[str] | None) -> _Drawn:
-    """The page of one run, or of two compared."""
     from phaze.runs.finished_run import open_run
 
     runs = [open_run(folder, run_code) for folder in folders]
@@ -104,14 +129,12 @@ def _one_or_two(folders: Sequence[Path], run_code: frozenset[str] | None) -> _Dr
     return _Drawn(_of_run(run), run.folder / PAGE)
 
 
-def _many(folders: Sequence[Path], output: Path | None, command: Command) -> _Drawn:
-    """The page of many points, and the reports of the points that it leads to."""
+def _many(folders: Sequence[Path], output: Path | None, command: DrawnReport) -> _Drawn:
     from phaze.report.pages.points.best_points import best_points
     from phaze.report.pages.points.points_report import points_report
     from phaze.studies.sweep.points_read import is_sweep, read_points
-    from phaze_common.progress import progress_for
 
-    points, progress = read_points(folders), progress_for(sys.stderr, quiet=command.quiet)
+    points, progress = read_points(folders), command.progress
     answered = () if command.beside is None else (_beside(points, command.beside),)
     own = folders[0] if len(folders) == 1 else folders[-1].absolute().parent
     path = output or own / (PAGE if is_sweep(folders[0]) and len(folders) == 1 else "points.html")
@@ -139,10 +162,8 @@ def _many(folders: Sequence[Path], output: Path | None, command: Command) -> _Dr
 
 
 def _beside(points: PointSet, file: str) -> Section:
-    """What the answers of others in ``file`` are beside the curves of ``points``."""
     from phaze.report.pages.points.side_by_side import side_by_side, side_by_side_section
     from phaze.studies.sweep.other_answers import read_other_answers
-    from phaze_common.files import user_path
 
     path = user_path(file)
     return side_by_side_section(
@@ -151,11 +172,9 @@ def _beside(points: PointSet, file: str) -> Section:
 
 
 def _report_of_point(point: ReadPoint, *, force: bool) -> Path | None:
-    """The report of a point's run, written unless it is there and newer than the run; None where
-    the run cannot be read."""
+    """The report of a point, written unless it is newer than the run; None: unreadable."""
     from phaze.report.pages.page import page
     from phaze_common.run_files import BEST
-    from phaze_common.written_files import write_output
 
     assert point.folder is not None  # only those that have one are asked for
     path = point.folder / PAGE
@@ -195,3 +214,6 @@ def need_libraries(mode: str) -> None:
             f"{mode} needs {error.name}, which is not installed; run ./setup.sh, or: python -m "
             "pip install 'phaze[report]'"
         ) from error
+
+
+MODE = mode.Mode("report", mode.FINISHED_RUNS, DrawnReport, run, tables=False)

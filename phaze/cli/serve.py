@@ -8,13 +8,16 @@ import logging
 import secrets
 import socket
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from phaze.cli.arguments import Command
+from GraphExtractor.permission import files_to_run
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE, Ended
 from phaze.cli.report import need_libraries
 from phaze_common.echo import say
 from phaze_common.errors import InputError, PhazeError
+from phaze_common.files import user_path
 
 if TYPE_CHECKING:
     from phaze.report.serve.answers import Answers
@@ -25,7 +28,22 @@ TOKEN_BYTES = 24
 MOST_PORT = 65_535
 
 
-def serve(command: Command) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Serve(mode.Command):
+    """The same page from a local server, where a click on a point shows its plan and asks what
+    another would cost."""
+
+    runs: tuple[str, ...] = mode.word(
+        mode.REQUIRED, f"{mode.RUN_HELP}, or the folder of a sweep; of several all points", "RUN"
+    )
+    host: str = mode.flag(
+        "127.0.0.1", "address to listen on (default 127.0.0.1, this machine)", "H"
+    )
+    port: int = mode.flag(0, "port to listen on (default: any that is free)")
+    run_code: tuple[str, ...] = mode.run_code_flag()
+
+
+def run(command: Serve) -> int:
     """Print the address and answer there until interrupted."""
     uvicorn = _libraries()
     answers = _answers(command)
@@ -43,12 +61,12 @@ def serve(command: Command) -> int:
             ws="none",
         )
         address = f"http://{_shown(command.host)}:{listening.getsockname()[1]}/{token}/"
-        said = (
+        shown = (
             json.dumps({"address": address}, indent=2)
             if command.output_format == "json"
             else address
         )
-        say(sys.stdout, said.splitlines())
+        say(sys.stdout, shown.splitlines())
         sys.stdout.flush()
         logger.info(
             "open this address in a browser; it is the key to the page, and interrupting (Ctrl-C) "
@@ -62,11 +80,9 @@ def serve(command: Command) -> int:
     return DONE
 
 
-def _answers(command: Command) -> Answers:
-    from GraphExtractor.permission import files_to_run
+def _answers(command: Serve) -> Answers:
     from phaze.report.serve.answers import Answers
     from phaze.studies.sweep.points_read import is_sweep, read_points
-    from phaze_common.files import user_path
 
     folders = [user_path(run) for run in command.runs]
     points = read_points(folders)
@@ -75,11 +91,7 @@ def _answers(command: Command) -> Answers:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there.
-
-    Raises:
-        InputError: the port is in use or reserved, or the host is none of this machine.
-    """
+    """A socket that listens there."""
     if not 0 <= port <= MOST_PORT:
         raise InputError(
             f"--port {port} is no port; give one from 1 to {MOST_PORT}, or 0 for any that is free"
@@ -112,11 +124,7 @@ def _shown(host: str) -> str:
 
 
 def _libraries() -> Any:
-    """The server's library.
-
-    Raises:
-        PhazeError: what serving needs is not installed.
-    """
+    """The server's library."""
     need_libraries("serve")
     try:
         import starlette  # noqa: F401
@@ -127,3 +135,6 @@ def _libraries() -> Any:
             "'phaze[serve]'"
         ) from error
     return uvicorn
+
+
+MODE = mode.Mode("serve", mode.FINISHED_RUNS, Serve, run, tables=False)

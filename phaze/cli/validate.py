@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import logging
-import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from phaze.cli.arguments import Command
+from phaze.cli import mode
 from phaze.cli.exit_status import DONE
 from phaze.cli.printing import print_answer
-from phaze.settings.request import settings_for
+from phaze.settings.folders import check_output, folders_of
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.files import named_file, output_file, user_path
+from phaze_common.settings import COMMAND_LINE
+from phaze_common.written_files import check_replaceable
 
 if TYPE_CHECKING:
     from phaze.validation.own_plan_runs import PricedFile
@@ -24,19 +27,61 @@ HARDWARE = ("device", "cluster", "software")
 PICTURES = (".png", ".svg", ".pdf")
 
 
-def validate(command: Command) -> int:
-    """Predict every run of the table, print how far off that is, and draw it where a file was
-    named."""
-    from phaze.settings.folders import check_output, folders_of
-    from phaze_common.files import named_file, user_path
-    from phaze_common.progress import progress_for
+TYPED_COLUMNS = (  # of ``phaze.validation.typed_run``, which help texts do not import
+    "source, model (listed, or any with dimensions), family, parameters, layers, hidden, heads, "
+    "kv_heads, ffn, sequence_length, vocabulary, device, devices, cluster, devices_per_node, "
+    "node_bytes_per_s (of a device, between nodes), software, year, attention (flash|eager), "
+    "attention_kernel (flash_1|flash_2|flash_3|triton|cudnn), precision (fp16|bf16|fp8|fp32), "
+    "gradient_bytes (2|4), overlap_gradients, overlap_tensor, blocking_launches, tp, pp, dp, cp, "
+    "ep, etp, interleave, micro_batch_size, global_batch_samples, recompute (none|selective|full), "
+    "sequence_parallel (true|false, as overlaps are), zero_stage (0 to 3), iteration_s, or "
+    "tflops_per_device or mfu (a fraction) with flops_convention "
+    "(hardware|model|model_causal|parameters), memory_bytes, memory_kind (allocated|reserved), "
+    "notes"
+)
+_DEFAULT = "of all runs, by name or YAML file (default: as each run says)"
+_SETTINGS = {
+    **{each: f"{each} {_DEFAULT}" for each in HARDWARE},
+    "output": "folder under which training graphs are kept (default: GraphExtractor/out)",
+}
 
-    named = settings_for(Mode.EVALUATE).read(command.given, "command line")
+
+@dataclass(frozen=True, kw_only=True)
+class Validate(mode.Command):
+    """Compare predictions with measured training runs."""
+
+    settings: Mapping[str, object] = mode.setting_flags(mode.plan_settings, only=_SETTINGS)
+    runs: str | None = mode.word(
+        None,
+        "measured runs: typed columns as --typed writes them, a published table, or, with "
+        "--device, a table of operators (default: the published runs that ship)",
+        "RUNS.csv",
+    )
+    plot: str | None = mode.flag(
+        None, "also draw predicted against measured times into this .png, .svg or .pdf", "FILE"
+    )
+    explain: bool = mode.flag(
+        False,
+        "also tell what errors have in common, which constant is their cause, and what fills "
+        "memory",
+    )
+    typed: str | None = mode.flag(
+        None,
+        "also write the runs as they were read, in typed columns, to be seen and corrected; null "
+        "is not known. The columns: " + TYPED_COLUMNS,
+        "OUT.csv",
+    )
+    force: bool = mode.force_flag()
+
+
+def run(command: Validate) -> int:
+    """Predict every run of the table, print the errors, and draw them where asked to."""
+    named = mode.plan_settings().read(command.settings, COMMAND_LINE)
     device, cluster, software = (
         named_file(key, named[key]) if key in named else None for key in HARDWARE
     )
     output = user_path(named["output"]) if "output" in named else None
-    runs_file = user_path(command.runs[0]) if command.runs else None
+    runs_file = None if command.runs is None else user_path(command.runs)
     if output is not None:
         check_output(output)
     picture = None if command.plot is None else _picture(command.plot, force=command.force)
@@ -49,7 +94,7 @@ def validate(command: Command) -> int:
     from phaze.validation.explained import explain_errors
     from phaze.validation.run import validate as compare
 
-    progress = progress_for(sys.stderr, quiet=command.quiet)
+    progress = command.progress
     report = compare(
         runs_file,
         device,
@@ -73,20 +118,19 @@ def validate(command: Command) -> int:
 
 
 def _operators(
-    command: Command, table: Path, device: str | None, cluster: str | None, software: str | None
+    command: Validate, table: Path, device: str | None, cluster: str | None, software: str | None
 ) -> int:
-    """Compare a table of measured operators with what a device is priced with."""
     from phaze.report.tables.operator_tables import operator_tables
     from phaze.validation.operator_tables import validate_operators
     from phaze_common.records import to_json
 
-    asked = {
+    others = {
         "--cluster": cluster,
         "--plot": command.plot,
         "--typed": command.typed,
         "--explain": command.explain or None,
     }
-    for flag, value in asked.items():
+    for flag, value in others.items():
         if value is not None:
             raise InputError(
                 f"{flag} is about training runs, but {table} is a table of operators; leave it out"
@@ -102,14 +146,12 @@ def _priced(output: Path | None, plan: Path, database: Path) -> PricedFile:
     from phaze.studies.evaluation import evaluated
     from phaze.validation.own_plan_runs import PricedFile
 
-    given = {"device": str(database)} | ({} if output is None else {"output": str(output)})
-    evaluation = evaluated(evaluate_request(plan, given))
+    hardware = {"device": str(database)} | ({} if output is None else {"output": str(output)})
+    evaluation = evaluated(evaluate_request(plan, hardware))
     return PricedFile(evaluation.plan, evaluation.iteration)
 
 
 def _typed(text: str, runs_file: Path | None, *, force: bool) -> Path:
-    from phaze_common.files import output_file
-
     path = output_file(text, flag="--typed")
     if runs_file is not None and path.exists() and runs_file.exists() and path.samefile(runs_file):
         raise InputError(f"--typed {text!r} is the table that is read; give another file")
@@ -117,8 +159,6 @@ def _typed(text: str, runs_file: Path | None, *, force: bool) -> Path:
 
 
 def _picture(text: str, *, force: bool) -> Path:
-    from phaze_common.files import output_file
-
     path = output_file(text, flag="--plot")
     if path.suffix.lower() not in PICTURES:
         endings = f"{', '.join(PICTURES[:-1])} or {PICTURES[-1]}"
@@ -129,7 +169,8 @@ def _picture(text: str, *, force: bool) -> Path:
 
 
 def _replaceable(path: Path, flag: str, *, force: bool) -> Path:
-    from phaze_common.written_files import check_replaceable
-
     check_replaceable(path.parent, {path.name: None}, force=force, flag=flag)
     return path
+
+
+MODE = mode.Mode("validate", mode.CHECK_AND_FIT, Validate, run)

@@ -30,8 +30,8 @@ from phaze_common.run_files import (
 )
 from phaze_common.run_files import unreadable as _unreadable
 from phaze_common.sealed import KEY, digest_of, is_as_written
+from phaze_common.setting_fields import Mode
 from phaze_common.settings import ALL
-from phaze_common.stated_fields import Mode
 from Solver.designs.schedule_records import KeptSchedule, KeptSchedules, KeptTensor, PricedOperator
 from Solver.results import DesignPoint, SearchResult
 
@@ -227,7 +227,9 @@ def _plain(stated: object, read: object) -> object:
     value it is read as."""
     if read is None or stated == ALL:
         return stated
-    return list(read) if isinstance(read, tuple) else read
+    values = read if isinstance(read, tuple) else (read,)
+    plain = [each if isinstance(each, bool | int | float) else str(each) for each in values]
+    return plain if isinstance(read, tuple) else plain[0]
 
 
 def _result(content: dict[str, Any], path: Path) -> SearchResult:

@@ -24,7 +24,7 @@ from phaze_common.file_formats import BEST, STUDY
 from phaze_common.records import to_record
 from phaze_common.run_files import plan_document
 from phaze_common.sealed import KEY, is_as_written
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from phaze_common.units import GIB
 from Solver.results import HardwareReport
 

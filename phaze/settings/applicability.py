@@ -11,33 +11,33 @@ from collections.abc import Collection, Iterator, Mapping
 from phaze.settings.request import request_fields
 from phaze_common.echo import clipped
 from phaze_common.errors import InputError
+from phaze_common.setting_fields import Hardware, Mode
 from phaze_common.settings import REFUSED, shown
-from phaze_common.stated_fields import Hardware, Mode
 
 
-def inapplicable(stated: Mapping[str, object], origins: Mapping[str, str]) -> Iterator[InputError]:
+def inapplicable(
+    specified: Mapping[str, object], origins: Mapping[str, str]
+) -> Iterator[InputError]:
     """Refusals of settings that do not apply to the hardware that is given, one for each of
     ``origins`` (file, command line).
 
-    ``stated`` are the settings that were given, ``origins`` where.
+    ``specified`` are the settings that were given, ``origins`` where.
     """
-    given = "device" in stated
+    given = "device" in specified
     about = Hardware.CHIPS if given else Hardware.DEVICES
     wrong = [
         field.key
         for field in request_fields()
-        if field.key in stated and field.about.hardware is about
+        if field.key in specified and field.about.hardware is about
     ]
     wrong = [key for key in wrong if key != "device"]
     for origin in dict.fromkeys(origins[key] for key in wrong):
         flags = {key: shown(key, origin) for key in wrong if origins[key] == origin}
         them = "it" if len(flags) == 1 else "them"
         if given:
-            names = _joined([_valued(flag, stated[key]) for key, flag in flags.items()])
-            device, named = (
-                shown("device", origins["device"]),
-                _valued("the device", stated["device"]),
-            )
+            names = _joined([_valued(flag, specified[key]) for key, flag in flags.items()])
+            device = shown("device", origins["device"])
+            named = _valued("the device", specified["device"])
             yield InputError(
                 f"{origin}: {names} {'is' if len(flags) == 1 else 'are'} about chips to design, "
                 f"but {named} is given; leave {them} or {device} out"
@@ -49,13 +49,14 @@ def inapplicable(stated: Mapping[str, object], origins: Mapping[str, str]) -> It
             )
 
 
-def unasked(stated: Collection[str], mode: Mode, file: str | None = None) -> Iterator[InputError]:
-    """Refusals of a question without its model, or of a plan without the hardware that it is to be
-    priced on.
+def unasked(
+    specified: Collection[str], mode: Mode, file: str | None = None
+) -> Iterator[InputError]:
+    """Refusals of a request without a model, or of a plan without hardware.
 
     ``file`` is the one of the settings, where there is one.
     """
-    if "model" not in stated:
+    if "model" not in specified:
         given = (
             "no model was given" if file is None else f"{file} names no model, and none was given"
         )
@@ -63,7 +64,7 @@ def unasked(stated: Collection[str], mode: Mode, file: str | None = None) -> Ite
             f"{given}; name one with --model, for instance --model bertlarge; 'phaze list models' "
             "shows them"
         )
-    if mode is Mode.EVALUATE and not {"device", "chip"} & set(stated):
+    if mode is Mode.EVALUATE and not {"device", "chip"} & set(specified):
         from Estimator.devices.files import device_names
 
         yield InputError(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from Estimator.plans.assignment import AXES, Assignment, check_assignment
+from Estimator.plans.axes import PLAN_AXES
 from Estimator.plans.cuts import balanced_cuts
 from Estimator.plans.offload import offload_of, offloads_searched
 from Estimator.plans.plan import check_cluster, check_plan
@@ -27,17 +28,17 @@ from phaze_common.choices import (
     StageCuts,
 )
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from Solver.chip_figures import OF_WHOLE_CHIPS
 from Solver.plans.empty_spaces import why_empty
 
 OF_WHOLE_DIES = (FrontAxis.POWER, FrontAxis.COST, FrontAxis.CARBON)
+DEGREES = tuple(each.key for each in PLAN_AXES if each.key in AXES)
 SHOWN = 12  # values listed in a refusal
 
 
 def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Refuse what does not fit together. ``families`` are those of the request's models, by
-    name."""
+    """Refuse what does not fit together. ``families`` are by name of model."""
     if request.output.name:
         check_name(request.output.name)
     if request.output.output is not None:
@@ -74,8 +75,7 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
 
 
 def _check_whole_chips(request: Request) -> None:
-    """Whether what is asked of whole dies is asked of a space that describes them, and memory is
-    stated once."""
+    """Refuse what is about whole dies where the space does not describe them."""
     space = request.records.space
     whole = space is not None and space.axes.memory is not None
     if not whole and request.search.objective in OF_WHOLE_CHIPS:
@@ -105,7 +105,6 @@ def _check_whole_chips(request: Request) -> None:
 
 
 def _check_designed(request: Request) -> None:
-    """Refuse what means nothing on accelerators that are designed."""
     _check_whole_chips(request)
     if request.hardware.space_part is not None:
         check_part(request)
@@ -149,7 +148,6 @@ def check_part(request: Request) -> None:
 
 
 def _check_offload(request: Request) -> None:
-    """Refuse host memory that cannot be reached, and what a plan cannot keep there."""
     terms = request.plan.offload or ()
     if request.mode is Mode.SEARCH:
         offloads_searched(terms)
@@ -187,7 +185,6 @@ def _check_batch(request: Request) -> None:
 
 
 def _check_models(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Widths, degrees and lengths that a model cannot be split into."""
     most = request.records.cluster.num_devices
     too_wide = [width for width in request.plan.tp if width > most]
     if too_wide:
@@ -197,16 +194,14 @@ def _check_models(request: Request, families: Mapping[str, ModelFamily]) -> None
         )
     for model in request.workload.models:
         family = families[model.name]
-        degrees = (
-            (1,) if any(each.experts for each in families.values()) else request.plan.ep
-        )  # see _check_experts
+        # see _check_experts
+        degrees = (1,) if any(each.experts for each in families.values()) else request.plan.ep
         for key in _graph_keys(request, model.name, degrees):
             check_key(key, family)
 
 
 def _graph_keys(request: Request, model: str, ep_degrees: tuple[int, ...]) -> Iterator[GraphKey]:
-    """Keys that have every value of every axis which decides a graph; all of them together where
-    one plan is priced."""
+    """Keys with every value of each axis that decides a graph; one of a priced plan."""
     from phaze.settings.problem import single_plan
 
     length = request.sequence_length_of(model)
@@ -236,47 +231,29 @@ def _graph_keys(request: Request, model: str, ep_degrees: tuple[int, ...]) -> It
 
 @dataclass(frozen=True)
 class _Degrees:
-    """Degrees of parallelism, None where any is possible."""
-
-    tp: int
-    tp2: int
-    cp: int
-    pp: int | None
-    dp: int | None
+    of: Mapping[str, int | None]  # by axis, None where any is possible
 
     @property
     def stated(self) -> int:
         """Devices of what is stated."""
-        return self.tp * self.tp2 * self.cp * (self.pp or 1) * (self.dp or 1)
+        return math.prod(degree or 1 for degree in self.of.values())
 
     def fit(self, devices: int, *, all_used: bool) -> bool:
         """Whether some plan with them uses at most, or exactly, so many devices."""
         if not all_used:
             return self.stated <= devices
-        return devices % self.stated == 0 if None in {self.pp, self.dp} else devices == self.stated
+        return devices % self.stated == 0 if None in self.of.values() else devices == self.stated
 
     def most_replicas(self, devices: int) -> int:
-        """The largest dp of such plans; the others of its kind divide it where all devices are
-        used."""
-        return self.dp or devices // self.stated
+        """The largest dp; others divide it where all devices are used."""
+        return self.of["dp"] or devices // self.stated
 
 
 def _check_degrees(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Refuse degrees of which no combination fits the devices, with those that would."""
     devices, every = _devices(request), request.search.use_all_devices
     if any(degrees.fit(devices, all_used=every) for degrees in _combinations(request)):
         return
-    tp2, cp = (
-        tuple(sorted({*values}))
-        for values in zip(*_second_widths_and_contexts(request), strict=True)
-    )
-    axes = {
-        "tp": request.plan.tp,
-        "tp2": tp2,
-        "cp": cp,
-        "pp": request.plan.pp,
-        "dp": request.plan.dp,
-    }
+    axes = _values_of_axes(request)
     shown = " x ".join(
         f"{name} {_listed(values)}" for name, values in axes.items() if values not in {None, (1,)}
     )
@@ -297,33 +274,23 @@ def _that_would_fit(
     devices: int,
 ) -> str:
     """Values of one degree or another that would do, all else as given."""
-    remedies = []
+    every, remedies = request.search.use_all_devices, []
     for name, values in axes.items():
-        if values is None or values == (1,):
+        if values in {None, (1,)}:
             continue
         others = [values or (1,) for each, values in axes.items() if each != name]
         rests = {math.prod(each) for each in product(*others)}
-        free = [each for each in ("pp", "dp") if axes[each] is None]
-        fitting = {
-            devices // rest
-            for rest in rests
-            if (devices % rest == 0 if request.search.use_all_devices else rest <= devices)
-        }
-        if request.search.use_all_devices and free:
+        if not every:
+            most = max((devices // rest for rest in rests if rest <= devices), default=0)
+            remedies += [f"{name} of at most {most}"] if most else []
+            continue
+        fitting = {devices // rest for rest in rests if devices % rest == 0}
+        if axes["pp"] is None or axes["dp"] is None:
             fitting = {degree for most in fitting for degree in divisors(most)}
-        if request.search.use_all_devices:
-            fitting = {
-                degree for degree in fitting if _suits_models(request, families, name, degree)
-            }
-        if fitting and request.search.use_all_devices:
-            remedies.append(f"{name} {_listed(sorted(fitting))}")
-        elif fitting:
-            remedies.append(f"{name} of at most {max(fitting)}")
+        fitting = {each for each in fitting if _suits_models(request, families, name, each)}
+        remedies += [f"{name} {_listed(sorted(fitting))}"] if fitting else []
     if not remedies:
-        return (
-            "give degrees whose product "
-            f"{'divides' if request.search.use_all_devices else 'is at most'} {devices}"
-        )
+        return f"give degrees whose product {'divides' if every else 'is at most'} {devices}"
     return f"possible with the rest as it is: {', or '.join(remedies)}"
 
 
@@ -355,8 +322,8 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
         {
             (
                 degrees.most_replicas(devices),
-                degrees.cp,
-                degrees.dp is not None or (every and degrees.pp is not None),
+                degrees.of["cp"] or 1,
+                degrees.of["dp"] is not None or (every and degrees.of["pp"] is not None),
             )
             for degrees in _combinations(request)
             if degrees.fit(devices, all_used=every)
@@ -388,7 +355,6 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
 
 
 def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Refuse panels that divide no products, or where there are none."""
     several = [panels for panels in request.plan.panels if panels > 1]
     if not several:
         return
@@ -402,7 +368,6 @@ def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None
 
 
 def _check_exchange(request: Request) -> None:
-    """Refuse an exchange of keys and values that no layout of a search has."""
     if (
         request.plan.layout == (LayoutName.ONE_D,)
         and KeyExchange.GATHER not in request.plan.exchange
@@ -414,7 +379,6 @@ def _check_exchange(request: Request) -> None:
 
 
 def _check_pinned(request: Request) -> None:
-    """Refuse what no plan of the layouts that are searched has."""
     layouts = {*request.plan.layout}
     given = f"given layout {', '.join(request.plan.layout)}"
     if layouts.isdisjoint({LayoutName.TWO_D, LayoutName.AUTO}) and max(request.plan.tp2) > 1:
@@ -425,7 +389,6 @@ def _check_pinned(request: Request) -> None:
 
 
 def _check_searched(order: Assignment, request: Request) -> None:
-    """Refuse an assignment to tiers that no plan of a search can have."""
     cluster = request.records.cluster
     check_assignment(order, {}, cluster)
     used, devices = math.prod(order.occupied), _devices(request)
@@ -434,18 +397,7 @@ def _check_searched(order: Assignment, request: Request) -> None:
             f"{order} assigns {used} devices, but a plan is to use all {devices} of "
             f"{cluster.name}; assign as many, or give --devices {used}"
         )
-    tp2, cp = (
-        tuple(sorted({*values}))
-        for values in zip(*_second_widths_and_contexts(request), strict=True)
-    )
-    searched = {
-        "tp": request.plan.tp,
-        "tp2": tp2,
-        "cp": cp,
-        "dp": request.plan.dp,
-        "pp": request.plan.pp,
-        "ep": request.plan.ep,
-    }
+    searched = _values_of_axes(request) | {"ep": request.plan.ep}
     for axis in (*AXES, "ep"):
         degree, values = math.prod(getattr(order, axis)), searched[axis]
         if values is not None and degree not in values:
@@ -456,8 +408,7 @@ def _check_searched(order: Assignment, request: Request) -> None:
 
 
 def _divides(ep: int, most_replicas: int, cp: int, fixed: bool, *, every: bool) -> bool:
-    """Whether ``ep`` divides dp x cp for some dp: the only one where it is ``fixed``, else up to
-    ``most_replicas``."""
+    """Whether ``ep`` divides dp x cp for some dp up to ``most_replicas`` (or ``fixed``)."""
     if (
         fixed or every
         # where pp is free and every device used, dp is any divisor of the most, which is the best
@@ -469,8 +420,7 @@ def _divides(ep: int, most_replicas: int, cp: int, fixed: bool, *, every: bool) 
 
 
 def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Refuse plans that contradict themselves, or the layers of a model where these are known: its
-    blocks, embedding and head."""
+    """Refuse plans that contradict themselves, or the known layers of a model."""
     from phaze.settings.problem import plan_space, single_plan
 
     searched, cluster = request.mode is Mode.SEARCH, request.records.cluster
@@ -479,11 +429,12 @@ def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
         check_cluster(single_plan(request), cluster)
     check_formats(plan_space(request, request.workload.models[0].name).base)
     for model, family in families.items():
+        # parts show in the graph
         if (
             not family.layers
             or len(family.blocks) != 1
             or request.plan.stage_cuts is StageCuts.INSIDE
-        ):  # parts show in the graph
+        ):
             continue
         layers = family.layers + 2
         why = why_empty(plan_space(request, model), layers, cluster) if searched else ""
@@ -494,16 +445,22 @@ def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
 
 
 def _combinations(request: Request) -> Iterator[_Degrees]:
-    for tp, (tp2, cp) in product(request.plan.tp, _second_widths_and_contexts(request)):
-        yield from (
-            _Degrees(tp, tp2, cp, pp, dp)
-            for pp, dp in product(_open(request.plan.pp), _open(request.plan.dp))
-        )
+    free = [axis for axis in DEGREES if axis not in {"tp2", "cp"}]
+    for tp2, cp in _second_widths_and_contexts(request):
+        for degrees in product(*(_open(getattr(request.plan, axis)) for axis in free)):
+            yield _Degrees({**dict(zip(free, degrees, strict=True)), "tp2": tp2, "cp": cp})
+
+
+def _values_of_axes(request: Request) -> dict[str, tuple[int, ...] | None]:
+    """The degrees of every axis of devices, None where all that are possible are searched."""
+    second = zip(*_second_widths_and_contexts(request), strict=True)
+    tp2, cp = (tuple(sorted({*values})) for values in second)
+    found = {axis: getattr(request.plan, axis) for axis in DEGREES}
+    return found | {"tp2": tp2, "cp": cp}
 
 
 def _second_widths_and_contexts(request: Request) -> list[tuple[int, int]]:
-    """Values of tp2 and cp that the layouts asked for have together, as
-    ``phaze.settings.problem.plan_space`` lists them."""
+    """Values of tp2 and cp that the layouts have together, as ``plan_space`` lists them."""
     names, found = {*request.plan.layout}, set[tuple[int, int]]()
     if names & {LayoutName.ONE_D, LayoutName.AUTO}:
         found |= {(1, cp) for cp in (request.plan.cp if names == {LayoutName.ONE_D} else (1,))}
@@ -517,7 +474,6 @@ def _second_widths_and_contexts(request: Request) -> list[tuple[int, int]]:
 
 
 def _devices(request: Request) -> int:
-    """Devices that a plan may use."""
     return request.records.cluster.num_devices
 
 

@@ -1,4 +1,5 @@
-"""Settings in YAML files: read as they stand, with the files that they name made absolute."""
+"""Settings in YAML files: read as they stand, with the files that they name made absolute. Those
+with a name are defaults, which studies and the command line override."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,15 +11,17 @@ from phaze_common.echo import kind_of
 from phaze_common.errors import InputError
 from phaze_common.file_formats import STUDY
 from phaze_common.files import beside
+from phaze_common.setting_fields import Mode
 from phaze_common.settings import COMMAND_LINE
-from phaze_common.stated_fields import Mode
+from phaze_common.suggestions import nearest
 
 MODELS = "model"
+SETTING = "setting"
+_FOLDER = Path(__file__).parent / "settings"
 
 
 def read_config(path: Path) -> dict[str, object]:
-    """Mapping in a YAML file of settings, with relative paths to other files made absolute against
-    its folder.
+    """Mapping in a YAML file of settings, relative paths made absolute.
 
     Raises:
         InputError: the file is not readable, not YAML, or not a mapping.
@@ -33,23 +36,20 @@ def read_config(path: Path) -> dict[str, object]:
             f"{path} holds {kind_of(content)}, but a study is a mapping of settings such as "
             "'model: bertlarge'"
         )
-    stated = STUDY.current(content, str(path))
-    return {key: setting_beside(path.parent, str(key), value) for key, value in stated.items()}
+    settings = STUDY.current(content, str(path))
+    return {key: setting_beside(path.parent, str(key), value) for key, value in settings.items()}
 
 
 def setting_beside(folder: Path, key: str, value: object) -> object:
-    """The value of a setting in a file of ``folder``, lists of values included: names stay,
-    relative paths become absolute."""
+    """A setting of a file in ``folder``: names stay, relative paths become absolute."""
     key = key.replace("-", "_")
     if key in _names_of(MODELS):
         return model_beside(folder, value)
     if key not in file_settings():
         return value
-    return (
-        [beside(folder, each) for each in value]
-        if isinstance(value, list)
-        else beside(folder, value)
-    )
+    if isinstance(value, list):
+        return [beside(folder, each) for each in value]
+    return beside(folder, value)
 
 
 def model_beside(folder: Path, value: object) -> object:
@@ -65,11 +65,9 @@ def model_beside(folder: Path, value: object) -> object:
         (folder / each).is_file() for each in (value, split_weight(value)[0])
     ):
         return [model_beside(folder, word) for word in words]  # several in one text
-    return (
-        value
-        if not is_path(split_weight(value)[0]) or value.startswith("~")
-        else str(folder / value)
-    )
+    if not is_path(split_weight(value)[0]) or value.startswith("~"):
+        return value
+    return str(folder / value)
 
 
 def _words(text: str) -> list[str]:
@@ -88,8 +86,7 @@ def file_settings() -> frozenset[str]:
 
 
 def split_weight(text: str) -> tuple[str, str | None]:
-    """Name and weight in the text of a model; a path keeps an equals sign of its own where there is
-    such a file."""
+    """Name and weight in the text of a model; a path may hold an equals sign."""
     head, equals, weight = text.rpartition("=")
     if is_path(text) or (equals and is_path(head)):
         whole = not equals or not is_path(head) or Path(text).expanduser().exists()
@@ -102,13 +99,42 @@ def split_weight(text: str) -> tuple[str, str | None]:
 
 
 def code_allowed(
-    given: Mapping[str, object], run_code: frozenset[str] | None, mode: Mode
+    settings: Mapping[str, object], run_code: frozenset[str] | None, mode: Mode
 ) -> frozenset[str] | None:
-    """The model files that may be run: any where the command line's ``given`` settings name the
-    models, else ``run_code``."""
-    return EVERY_FILE if MODELS in settings_for(mode).canonical(given, COMMAND_LINE) else run_code
+    """Model files that may be run: any that the command line names, else ``run_code``."""
+    return (
+        EVERY_FILE if MODELS in settings_for(mode).canonical(settings, COMMAND_LINE) else run_code
+    )
 
 
 def _names_of(key: str) -> frozenset[str]:
     (setting,) = (each for each in settings_for(Mode.SEARCH).settings if each.key == key)
     return frozenset({key, *setting.aliases})
+
+
+def setting_names() -> tuple[str, ...]:
+    """Names of those that ship."""
+    return tuple(sorted(file.stem for file in _FOLDER.glob("*.yaml")))
+
+
+def defaults_of(name_or_path: str) -> Mapping[str, object]:
+    """What a setting states, by any names of its settings, relative paths made absolute.
+
+    Raises:
+        InputError: an unknown name, an unreadable file, one that names a setting itself.
+    """
+    if "/" in name_or_path or name_or_path.endswith((".yaml", ".yml")):
+        path = Path(name_or_path).expanduser()
+    else:
+        path = _FOLDER / f"{name_or_path}.yaml"
+        if name_or_path not in setting_names():
+            known = ", ".join(setting_names())
+            hint = nearest(name_or_path, setting_names(), "")
+            raise InputError(
+                f"no setting named {name_or_path!r:.200}; {f'{hint} known: {known}'.lstrip()}; or "
+                "give a YAML file"
+            )
+    defaults = read_config(path)
+    if SETTING in defaults:
+        raise InputError(f"{path}: a setting cannot build on another one; leave {SETTING!r} out")
+    return defaults

@@ -4,36 +4,31 @@ priced."""
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 from Estimator.devices.device import Device
 from Estimator.network.cluster import Cluster
-from Estimator.plans.axes import plan_axis
+from Estimator.plans.axes import PLAN_AXES, plan_axis
+from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.widths import allowed_widths, panels_fit
 from phaze.settings.hardware import ResolvedHardware
-from phaze_common.choices import (
-    GroupOrder,
-    KeyExchange,
-    LayoutName,
-    PipelineSchedule,
-    Precision,
-    Recompute,
-)
+from phaze_common.choices import GroupOrder, KeyExchange, LayoutName, PipelineSchedule, Precision
 from phaze_common.errors import InputError
 from phaze_common.settings import ALL
 
 MICRO_BATCH_SIZES = (1, 2, 4, 8, 16)  # on devices that exist
 ZERO_STAGES = (0, 1, 2, 3)
 PANELS = (1, 2, 4, 8, 16, 32)  # of products of a 2D layout
-USUAL_PANELS = (
-    4  # where they divide the model: ``summa_nb`` of the systems of transformer-perf-estimates
-)
-MOST_SHARING = (
-    64  # devices that a search lets share a sequence, or the rows of a layout, unless told
-)
+# where they divide the model: ``summa_nb`` of the systems of transformer-perf-estimates
+USUAL_PANELS = 4
+# devices that a search lets share a sequence, or the rows of a layout, unless told
+MOST_SHARING = 64
 MOST_SHARING_CHIPS = 8  # of chips to design: every layout is scheduled on all of them
 EITHER = (False, True)
+OVERLAPS = ("overlap_gradients", "overlap_tensor")
 
 
 @dataclass(frozen=True)
@@ -50,42 +45,29 @@ class Situation:
 
 
 def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
-    """Fields of a ``Request`` that say which plans are searched: as given in ``values``, else all
-    that are worth it."""
+    """The values of plan axes that are searched: as given, else all that are worth it."""
     given = {key: value for key, value in values.items() if value != ALL}
     everything = {key for key, value in values.items() if value == ALL}
     batch = values.get("global_batch_size", plan_axis("global_batch_size").axis.usual)
     widely = everything | ({"tp", "zero_stage"} if where.on_devices else set())
     split = where.on_devices and all(family.splits_sequence for family in where.families)
-    plans: dict[str, Any] = {
-        "micro_batch_size": tuple(size for size in MICRO_BATCH_SIZES if batch % size == 0)
-        if where.on_devices
-        else (1,),
+    plans: dict[str, Any] = {each.key: each.axis.usual for each in PLAN_AXES}
+    sizes = tuple(size for size in MICRO_BATCH_SIZES if batch % size == 0)
+    plans |= {
+        "micro_batch_size": sizes if where.on_devices else (1,),
         "tp": widths_inside_a_node(where.families, where.hardware.cluster)
         if "tp" in widely
         else (1,),
-        "pp": None,
-        "dp": None,
-        "cp": (1,),
-        "layout": (LayoutName.ONE_D,),
-        "tp2": (1,),
-        "panels": (1,),
-        "exchange": (KeyExchange.GATHER,),
         "ep": expert_degrees(where),
-        "recompute": tuple(Recompute),
         "sequence_parallel": EITHER if split or "sequence_parallel" in everything else (False,),
         "interleave": None if where.on_devices or "interleave" in everything else (1,),
         "zero_stage": ZERO_STAGES if "zero_stage" in widely else (0,),
         "group_order": _orders(where, everything),
-        "overlap_gradients": EITHER
-        if "overlap_gradients" in everything
-        else (_overlaps(where, "overlap_gradients"),),
-        "overlap_tensor": EITHER
-        if "overlap_tensor" in everything
-        else (_overlaps(where, "overlap_tensor"),),
         "global_batch_size": batch,
         "precision": usual_precision(where.hardware.device),
     }
+    for key in OVERLAPS:
+        plans[key] = EITHER if key in everything else (_overlaps(where, key),)
     plans |= _of_layouts(values, where)
     if "tp" in widely and given.get("sequence_parallel") == (True,):
         plans["tp"] = tuple(
@@ -101,37 +83,34 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
 
 
 def _of_layouts(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
-    """What is searched of layouts that are asked for by name, as far as ``values`` do not say
-    it."""
-    asked = values.get("layout", (LayoutName.ONE_D,))
-    if asked == (LayoutName.ONE_D,) and values.get("exchange") != ALL:
+    """What is searched of the layouts that are named, as far as ``values`` leave it open."""
+    layouts = values.get("layout", (LayoutName.ONE_D,))
+    if layouts == (LayoutName.ONE_D,) and values.get("exchange") != ALL:
         return {}
     most = min(
         where.hardware.cluster.num_devices, MOST_SHARING if where.on_devices else MOST_SHARING_CHIPS
     )
     several = tuple(2**power for power in range(1, most.bit_length()))
     found: dict[str, Any] = {"exchange": tuple(KeyExchange)}
-    if LayoutName.AUTO in asked or LayoutName.TWO_D in asked:
+    if LayoutName.AUTO in layouts or LayoutName.TWO_D in layouts:
         found["tp2"] = several
         found["panels"] = (
             fitting_panels(where, PANELS) if where.on_devices else (usual_panels(where),)
         )
-    if LayoutName.AUTO in asked or LayoutName.SEQUENCE in asked:
+    if LayoutName.AUTO in layouts or LayoutName.SEQUENCE in layouts:
         found["cp"] = several
     return found
 
 
 def _lengths(values: Mapping[str, Any], where: Situation) -> tuple[int, ...]:
-    """Tokens per sample of every model, as far as ``values`` say them."""
-    stated = values.get("sequence_length")
-    if stated is None:
+    specified = values.get("sequence_length")
+    if specified is None:
         return tuple(family.sequence_length for family in where.families)
-    return (stated,) if isinstance(stated, int) else tuple(stated)
+    return (specified,) if isinstance(specified, int) else tuple(specified)
 
 
 def _orders(where: Situation, everything: Collection[str]) -> tuple[GroupOrder, ...]:
-    """Of chips to design the two orders, unless asked for more: what layers wait for otherwise is
-    scheduled on all of them."""
+    """All orders on devices or where asked for; two of designed chips, which cost time."""
     if len(where.hardware.cluster.tiers) == 1:
         return (GroupOrder.DATA_INNER,)
     every = where.on_devices or "group_order" in everything
@@ -147,28 +126,21 @@ def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     axes = ("tp", "tp2", "pp", "cp") if values.get("tp2", 1) > 1 else ("tp", "pp", "cp")
     degrees = {name: values.get(name, 1) for name in axes}
     dp = replicas_of(values.get("dp"), values.get("devices"), degrees)
-    interleave = values.get("interleave", 1)
-    plan = {
-        **degrees,
-        "dp": dp,
-        "ep": values.get("ep", 1),
-        "layout": values.get("layout", LayoutName.ONE_D),
-        "tp2": values.get("tp2", 1),
-        "panels": values.get("panels", usual_panels(where) if _multiplies_in_panels(values) else 1),
-        "exchange": values.get("exchange", KeyExchange.GATHER),
-        "micro_batch_size": values.get("micro_batch_size", 1),
-        "recompute": values.get("recompute", Recompute.NONE),
-        "sequence_parallel": values.get("sequence_parallel", False),
-        "interleave": interleave,
-        "zero_stage": values.get("zero_stage", 3 if values.get("fsdp") else 0),
-        "group_order": values.get("group_order", GroupOrder.DATA_INNER),
-        "overlap_gradients": values.get("overlap_gradients", _overlaps(where, "overlap_gradients")),
-        "overlap_tensor": values.get("overlap_tensor", _overlaps(where, "overlap_tensor")),
+    usual = UniformPlan()
+    plan: dict[str, Any] = {
+        each.key: value
+        for each in PLAN_AXES
+        if each.field.holds_many
+        and isinstance(value := attrgetter(each.attribute)(usual), int | Enum)
     }
+    plan["panels"] = usual_panels(where) if _multiplies_in_panels(values) else 1
+    plan["zero_stage"] = 3 if values.get("fsdp") else 0
+    plan |= {key: _overlaps(where, key) for key in OVERLAPS}
+    plan = {key: values.get(key, value) for key, value in plan.items()} | {"dp": dp}
     return {key: (value,) for key, value in plan.items()} | {
         "devices": dp * math.prod(degrees.values()),
         "global_batch_size": values.get("global_batch_size", dp * plan["micro_batch_size"]),
-        "schedule": schedule_of(values.get("schedule"), interleave),
+        "schedule": schedule_of(values.get("schedule"), plan["interleave"]),
         "precision": values.get("precision", usual_precision(where.hardware.device)),
     }
 
@@ -192,23 +164,20 @@ def _multiplies_in_panels(values: Mapping[str, Any]) -> bool:
 
 
 def widths_up_to(largest: int) -> tuple[int, ...]:
-    """``largest`` and the powers of two dividing it: whatever allows ``largest`` allows them
-    all."""
+    """``largest`` and the powers of two that divide it."""
     powers = [2**exponent for exponent in range(largest.bit_length()) if largest % 2**exponent == 0]
     return tuple(sorted({*powers, largest}))
 
 
 def widths_inside_a_node(families: tuple[ModelFamily, ...], cluster: Cluster) -> tuple[int, ...]:
-    """Tensor parallel widths that divide all models and the groups of the cluster's innermost
-    tier."""
+    """Tensor parallel widths that divide all models and the innermost groups."""
     inside = min(cluster.tiers[0].group_size, cluster.num_devices)
     common = set.intersection(*(set(allowed_widths(family)) for family in families))
     return tuple(width for width in sorted(common) if inside % width == 0)
 
 
 def expert_degrees(where: Situation) -> tuple[int, ...]:
-    """Expert parallel degrees that divide the experts of all models that have them, and the
-    devices; else 1."""
+    """Expert parallel degrees that divide the experts of all models and the devices."""
     experts = [family.experts for family in where.families if family.experts]
     if not experts:
         return (1,)
@@ -217,14 +186,11 @@ def expert_degrees(where: Situation) -> tuple[int, ...]:
 
 
 def usual_precision(device: Device | None) -> Precision:
-    """What is trained in unless it is said otherwise: bf16, fp16 on devices without it, fp32 on
-    those that have neither."""
+    """bf16, or fp16 on devices without it, or fp32 on those that have neither."""
     usual = (Precision.BF16, Precision.FP16, Precision.FP32)
-    return (
-        usual[0]
-        if device is None
-        else next((each for each in usual if each.matrix_format in device.matrix.peak), usual[0])
-    )
+    if device is None:
+        return usual[0]
+    return next((each for each in usual if each.matrix_format in device.matrix.peak), usual[0])
 
 
 def replicas_of(dp: int | None, devices: int | None, degrees: Mapping[str, int]) -> int:
@@ -253,25 +219,24 @@ def replicas_of(dp: int | None, devices: int | None, degrees: Mapping[str, int])
     return devices // replica
 
 
-def schedule_of(stated: PipelineSchedule | None, interleave: int) -> PipelineSchedule:
+def schedule_of(specified: PipelineSchedule | None, interleave: int) -> PipelineSchedule:
     """The order of the passes: as stated, else the one that the chunks per stage ask for.
 
     Raises:
         InputError: they contradict each other.
     """
-    if stated in {PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE} and interleave > 1:
-        given = f"schedule {stated} runs one chunk per stage, given interleave {interleave}"
+    if specified in {PipelineSchedule.ONE_F_ONE_B, PipelineSchedule.GPIPE} and interleave > 1:
+        given = f"schedule {specified} runs one chunk per stage, given interleave {interleave}"
         raise InputError(f"{given}; give --interleave 1, or --schedule interleaved")
-    if stated is PipelineSchedule.INTERLEAVED and interleave == 1:
+    if specified is PipelineSchedule.INTERLEAVED and interleave == 1:
         raise InputError(
             "schedule interleaved needs several chunks per stage, given interleave 1; give "
             "--interleave 2 or more"
         )
-    return stated or (
+    return specified or (
         PipelineSchedule.INTERLEAVED if interleave > 1 else PipelineSchedule.ONE_F_ONE_B
     )
 
 
 def _overlaps(where: Situation, name: str) -> bool:
-    """What the framework does."""
     return bool(getattr(where.hardware.software, name))

@@ -19,8 +19,7 @@ CORES = "cores.json"
 
 
 def designed_accelerators(request: Request) -> AcceleratorSet:
-    """The accelerators that ``request`` compares; as with the original, those of an existing
-    ``cores.json`` in the default space.
+    """The accelerators to compare; those of an existing ``cores.json``, as the original's.
 
     Raises:
         InputError: the file is no list of accelerators, or the space has none.
@@ -36,18 +35,13 @@ def designed_accelerators(request: Request) -> AcceleratorSet:
         return space.generate(request.hardware.part)
     accelerators = read_cores_json(cores)
     accelerators = accelerators.some(request.hardware.part.places(0, len(accelerators)))
-    logger.info(
-        "accelerators are those of %s (%d); delete it to search the design space %s",
-        cores,
-        len(accelerators),
-        space.name,
-    )
+    message = "accelerators are those of %s (%d); delete it to search the design space %s"
+    logger.info(message, cores, len(accelerators), space.name)
     return accelerators
 
 
 def part_sizes(request: Request, count: int) -> NDArray[np.int64]:
-    """How many accelerators each of ``count`` parts has of what ``request`` compares, shape
-    (count,).
+    """Accelerators in each of ``count`` parts of the space, shape (count,).
 
     Raises:
         InputError: the file of accelerators is none.
@@ -76,11 +70,10 @@ def design_space_of(request: Request) -> DesignSpace:
 def replaced_by(request: Request) -> Path | None:
     """The file whose accelerators are searched instead of the default space, where there is one."""
     space, path = request.records.space, request.folders.arch_configs / CORES
-    other = (
-        request.hardware.design_space != HardwareSettings.design_space
-        or bool(request.hardware.memory)
-        or bool(request.hardware.links)
-    )
-    if space is None or other or space.technology != space.own_technology:
+    hardware = request.hardware
+    other = hardware.design_space != HardwareSettings.design_space
+    if space is None or other or hardware.memory or hardware.links:
+        return None
+    if space.technology != space.own_technology:
         return None
     return path if request.hardware.chip is None and path.exists() else None

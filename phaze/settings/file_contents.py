@@ -11,8 +11,7 @@ from phaze_common.files import content_key, read_bytes
 
 
 def file_contents(request: Request) -> dict[str, str]:
-    """Hashes of the hardware and the models that files describe, with what those files name; what
-    ships is part of the code.
+    """Hashes of the hardware and models in files of the user's own.
 
     Hardware by setting (``cores`` where a cores.json replaces the design space), models by path.
 
@@ -23,8 +22,7 @@ def file_contents(request: Request) -> dict[str, str]:
 
 
 def result_key(request: Request) -> str:
-    """Content key of a request: its settings that can change the answer, and the content of the
-    files they name.
+    """Content key of all settings that can change the answer, and of the named files.
 
     Raises:
         InputError: a file is not there any more, or cannot be read.

@@ -24,25 +24,20 @@ class Folders:
 
 
 def folders_of(output: Path | None, name: str = "") -> Folders:
-    """Folders of the run called ``name``: with ``output`` the run is that folder and the rest is
-    below it.
+    """Folders of the run called ``name``; with ``output`` the run is that folder.
 
     Without one all are where the original puts them: in the source folder, where the current folder
     is inside it, else below the current folder, wherever phaze itself is.
     """
     root = output or working_root(Path.cwd())
     run = output or root / "Solver" / "output" / name
-    return Folders(
-        root / "GraphExtractor" / "out",
-        root / "Estimator" / "estimates",
-        root / "Estimator" / "arch_configs",
-        run,
-    )
+    estimator = root / "Estimator"
+    graphs = root / "GraphExtractor" / "out"
+    return Folders(graphs, estimator / "estimates", estimator / "arch_configs", run)
 
 
 def cached_folders() -> Folders:
-    """Those of a mode that writes no run: in the user's cache or, without a home folder, where
-    those of a run are."""
+    """Folders of a mode that writes no run: in the user's cache if there is one."""
     cache = user_cache()
     return folders_of(None if cache is None else cache / RUNS)
 
@@ -65,8 +60,7 @@ def check_name(name: str) -> None:
 
 
 def check_readable(folder: Path) -> None:
-    """Refuse a folder of a run, given or the current one, whose path no file of the run could
-    hold."""
+    """Refuse a folder whose path no file of the run could hold."""
     if steers(str(folder)):
         raise InputError(
             f"the run would go to {str(folder)!r}, whose path holds control characters; give "

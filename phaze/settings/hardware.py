@@ -28,18 +28,15 @@ from phaze_common.records import to_json
 from phaze_common.suggestions import nearest
 
 logger = logging.getLogger(__name__)
-CHIP_SOFTWARE = (
-    "designed_chip"  # what runs accelerators that are designed, as no framework is named for them
-)
-PROFILED = frozenset(
-    {"device", "cluster"}
-)  # settings that may name a database of measured operators
+# what runs accelerators that are designed, as no framework is named for them
+CHIP_SOFTWARE = "designed_chip"
+# settings that may name a database of measured operators
+PROFILED = frozenset({"device", "cluster"})
 Record = TypeVar("Record")
 
 
 class HardwareFiles:
-    """Reads hardware by name or path, each once: requests resolved with the same one see the same
-    records.
+    """Reads hardware by name or path, each once, for all requests that share it.
 
     ``kept`` are records by setting and name that are known by value, whether there are files of
     these names or not.
@@ -52,8 +49,7 @@ class HardwareFiles:
         self._kept = frozenset(self._read)
 
     def named(self, key: str, text: str) -> str:
-        """What setting ``key`` names, as ``named_file``; the folder of a profiled database stands
-        for its record.
+        """What ``key`` names, as ``named_file``; a profiled folder stands for its record.
 
         Raises:
             InputError: a path that is no file.
@@ -76,8 +72,7 @@ class HardwareFiles:
         return self._once("software", load_software, name)
 
     def design_space(self, name: str, changes: SpaceChanges) -> DesignSpace:
-        """A design space, as ``load_design_space``; one that is known by value with what may be
-        changed of it."""
+        """As ``load_design_space``, or one that is known by value, with ``changes``."""
         technology = () if changes.technology is None else (changes.technology,)
         known = self._read.get(("design_space", name, *technology))
         if known is not None:
@@ -93,11 +88,9 @@ class HardwareFiles:
 
     def chip(self, name: str, space: DesignSpace) -> Accelerator:
         """An accelerator, as ``chip_named``."""
-        return (
-            cast(Accelerator, self._read["chip", name])
-            if ("chip", name) in self._kept
-            else chip_named(name, space)
-        )
+        if ("chip", name) in self._kept:
+            return cast(Accelerator, self._read["chip", name])
+        return chip_named(name, space)
 
     def _once(self, kind: str, load: Callable[..., Record], *names: str) -> Record:
         key = (kind, *names)

@@ -17,12 +17,10 @@ class KeyKind(StrEnum):
     """What a reader makes of a key."""
 
     READ = "read"
-    NO_EFFECT = (
-        "no effect"  # known, and no price depends on it: logging, paths of data, checkpoints
-    )
-    NOT_EXPRESSIBLE = (
-        "not expressible"  # known to change time or memory, in a way that no plan says
-    )
+    # known, and no price depends on it: logging, paths of data, checkpoints
+    NO_EFFECT = "no effect"
+    # known to change time or memory, in a way that no plan says
+    NOT_EXPRESSIBLE = "not expressible"
     # known to change a price by what the software does inside, of which a plan says nothing
     USUAL = "priced as usual"
     UNKNOWN = "unknown"
@@ -30,8 +28,7 @@ class KeyKind(StrEnum):
 
 @dataclass(frozen=True)
 class LaunchKey:
-    """A key as the launch writes it, such as ``--moe-layer-freq`` or ``zero_optimization.stage``,
-    with the text of its value.
+    """A key as the launch writes it, with the text of its value.
 
     ``reason`` says of one that is not expressible what it changes, of others why they are of their
     kind. One that is not ``given`` changes the answer by being left out.
@@ -51,18 +48,14 @@ class LaunchKey:
     @property
     def text(self) -> str:
         """Name and value, the value clipped."""
-        value = (
-            self.value
-            if len(self.value) <= LONGEST_VALUE
-            else f"{self.value[: LONGEST_VALUE - 3]}..."
-        )
+        cut = len(self.value) > LONGEST_VALUE
+        value = f"{self.value[: LONGEST_VALUE - 3]}..." if cut else self.value
         return f"{self.name} {value}".rstrip()
 
 
 @dataclass(frozen=True)
 class LaunchReading:
-    """A launch file, read: the ``program`` it is of, its plan as settings of ``phaze evaluate``,
-    and what became of its keys.
+    """A launch file of a ``program``: its plan as settings, and what became of its keys.
 
     ``ignored`` are names of keys that no plan says and that were to be left out, ``nodes`` those
     that it says its devices are on, ``no_model`` is why a model that it names is not read,
@@ -82,8 +75,7 @@ class LaunchReading:
         return tuple(key for key in self.keys if key.kind == kind)
 
     def ignoring(self, names: Iterable[str]) -> LaunchReading:
-        """The same without what keys of these names change, several of them in one text with commas
-        between.
+        """The same without the keys of these names, commas between several.
 
         Raises: InputError: the launch gives no such key, or one that is read, or others that change
             the answer in a way that no
@@ -114,14 +106,9 @@ class LaunchReading:
         return replace(self, ignored=wanted)
 
     def taking(self, taken: Mapping[str, object]) -> LaunchReading:
-        """The same with settings that were ``taken`` since neither it nor the command line says
-        them."""
+        """The same with settings that were ``taken`` since nobody specifies them."""
         reason = "taken, since neither the file nor the command line says it"
-        keys = [
-            LaunchKey(name, str(value), KeyKind.USUAL, reason, given=False)
-            for name, value in taken.items()
-        ]
-        return replace(self, keys=(*self.keys, *keys))
+        return self._with_usual({name: str(value) for name, value in taken.items()}, reason)
 
     def under(self, software: str) -> LaunchReading:
         """The same, priced under ``software``: where that is another program's, that is said."""
@@ -131,14 +118,10 @@ class LaunchReading:
             f"what such devices usually run, and not {self.program}; --software "
             f"{self.software} is nearer to it"
         )
-        return replace(
-            self,
-            keys=(*self.keys, LaunchKey("software", software, KeyKind.USUAL, reason, given=False)),
-        )
+        return self._with_usual({"software": software}, reason)
 
     def on_nodes(self, devices: int, per_node: int) -> LaunchReading:
-        """The same, priced on nodes of ``per_node``: where the launch has another number of them,
-        that is said."""
+        """The same on nodes of ``per_node``; says where the launch has others."""
         nodes = -(-devices // per_node)
         if self.nodes in (None, nodes):
             return self
@@ -146,17 +129,17 @@ class LaunchReading:
             f"priced on {nodes} of {per_node}, as the hardware has them; give --fast-domain "
             "or --cluster for others"
         )
-        return replace(
-            self,
-            keys=(
-                *self.keys,
-                LaunchKey("nodes", str(self.nodes), KeyKind.USUAL, reason, given=False),
-            ),
+        return self._with_usual({"nodes": str(self.nodes)}, reason)
+
+    def _with_usual(self, values: Mapping[str, str], reason: str) -> LaunchReading:
+        usual = (
+            LaunchKey(name, value, KeyKind.USUAL, reason, given=False)
+            for name, value in values.items()
         )
+        return replace(self, keys=(*self.keys, *usual))
 
     def check_expressible(self, ignored: Iterable[str]) -> None:
-        """Refuse keys that change the answer in a way that no plan says, but for those to be
-        ignored.
+        """Refuse keys that change the answer as no plan can, unless they are ignored.
 
         Raises:
             InputError: names them, what they change and how to go on without them.

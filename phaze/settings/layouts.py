@@ -17,18 +17,17 @@ from phaze_common.errors import InputError
 
 
 def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
-    """Sequences cut over devices, and tensors along two axes, of degrees and exchanges that
-    ``model`` can have.
+    """Layouts other than one tensor axis that ``model`` can have.
 
     Raises:
         InputError: layouts were asked for and none is possible; says why one of them is not.
     """
     family = find_model(model)
-    asked = list(_asked(request, request.plan.ep if family.experts else (1,)))
+    wanted = list(_wanted_layouts(request, request.plan.ep if family.experts else (1,)))
     refused: InputError | None = None
     of_two_axes: InputError | None = None
     possible = []
-    for layout in asked:
+    for layout in wanted:
         try:
             check_key(_key_of(layout, request, model), family)
         except InputError as error:
@@ -51,7 +50,7 @@ def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
     return tuple(possible)
 
 
-def _asked(request: Request, ep_degrees: Sequence[int]) -> Iterator[Layout]:
+def _wanted_layouts(request: Request, ep_degrees: Sequence[int]) -> Iterator[Layout]:
     names, devices = {*request.plan.layout}, request.hardware.devices
     if names & {LayoutName.SEQUENCE, LayoutName.AUTO}:
         for tp, cp, ep, exchange in product(

@@ -15,8 +15,8 @@ from phaze.settings.request import request_fields, settings_for
 from phaze_common.choices import LayoutName
 from phaze_common.echo import as_given, clipped
 from phaze_common.errors import InputError
+from phaze_common.setting_fields import Mode, SettingField
 from phaze_common.setting_values import Kind, Setting, read_value
-from phaze_common.stated_fields import Mode, StatedField
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,14 +28,12 @@ SHAPE_COLUMNS = tuple(
 PLAN_COLUMNS = ("global_batch_size", *(each.key for each in OF_PLANS))
 COLUMNS = (*SHAPE_COLUMNS, *PLAN_COLUMNS)
 GIVE = "give a DataFrame, or a mapping of lists of one length"
-LEFT_OPEN = frozenset(
-    {"overlap_gradients", "overlap_tensor"}
-)  # where no value is the framework's own way
+# where no value is the framework's own way
+LEFT_OPEN = frozenset({"overlap_gradients", "overlap_tensor"})
 
 
 def plan_table(plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
-    """``plans`` with every cell as a plan has it: whole numbers, switches, names of enumerations,
-    assignments to tiers.
+    """``plans`` with every cell as a plan has it, in the type of its setting.
 
     Raises:
         InputError: it is no table of plans, or a cell is not what its setting takes; names its row.
@@ -62,12 +60,11 @@ def plan_table(plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
     )
 
 
-def _column(column: pd.Series[Any], field: StatedField, setting: Setting) -> NDArray[Any]:
+def _column(column: pd.Series[Any], field: SettingField, setting: Setting) -> NDArray[Any]:
     cells = column.to_numpy()
     if setting.kind is Kind.INTEGER and cells.dtype.kind in "iuf":
-        possible = (
-            (cells >= setting.least) & (cells <= setting.most) & (cells == np.floor(cells))
-        )  # not of NaN
+        # not of NaN
+        possible = (cells >= setting.least) & (cells <= setting.most) & (cells == np.floor(cells))
         for row in np.flatnonzero(~possible)[:1].tolist():
             _cell(cells[row].item(), row, field, setting)  # which refuses it
         return cells.astype(np.int64)
@@ -76,7 +73,7 @@ def _column(column: pd.Series[Any], field: StatedField, setting: Setting) -> NDA
     return _distinct(cells, field, setting)
 
 
-def _distinct(cells: NDArray[Any], field: StatedField, setting: Setting) -> NDArray[Any]:
+def _distinct(cells: NDArray[Any], field: SettingField, setting: Setting) -> NDArray[Any]:
     """The cells as they are read, each distinct one once."""
     known, found = dict[tuple[type[Any], object], Any](), np.empty(len(cells), dtype=object)
     for row, cell in enumerate(cells.tolist()):
@@ -90,12 +87,8 @@ def _distinct(cells: NDArray[Any], field: StatedField, setting: Setting) -> NDAr
     return found.astype(np.int64) if setting.kind is Kind.INTEGER else found
 
 
-def _cell(cell: object, row: int, field: StatedField, setting: Setting) -> Any:
-    """A cell in the type of its field.
-
-    Raises:
-        InputError: it is not what the setting takes.
-    """
+def _cell(cell: object, row: int, field: SettingField, setting: Setting) -> Any:
+    """A cell in the type of its field."""
     where, cell = f"plan {row}", cell.item() if isinstance(cell, np.generic) else cell
     if _is_missing(cell):
         if setting.key in LEFT_OPEN:
@@ -106,9 +99,8 @@ def _cell(cell: object, row: int, field: StatedField, setting: Setting) -> Any:
         and not isinstance(cell, bool)
         and setting.kind is Kind.INTEGER
     ):
-        if (
-            cell == cell and abs(cell) < 2**63 and cell == int(cell)
-        ):  # pandas makes floats of numbers beside a missing one
+        # pandas makes floats of numbers beside a missing one
+        if cell == cell and abs(cell) < 2**63 and cell == int(cell):
             cell = int(cell)
             if cell < setting.least == 1:
                 raise InputError(f"{where}: {setting.key} is {cell}; it must be at least 1")
@@ -116,12 +108,11 @@ def _cell(cell: object, row: int, field: StatedField, setting: Setting) -> Any:
         return cell
     elif not isinstance(cell, str | bool | int | float):
         raise _refused(cell, row, field)
-    read = read_value(setting, str(cell) if isinstance(cell, StrEnum) else cell, where)
-    value = field.converted(read)
+    value = read_value(setting, str(cell) if isinstance(cell, StrEnum) else cell, where)
     return value.axes if isinstance(value, LayoutName) else value
 
 
-def _refused(cell: object, row: int, field: StatedField) -> InputError:
+def _refused(cell: object, row: int, field: SettingField) -> InputError:
     return InputError(
         f"plan {row}: {field.key} is a {type(cell).__name__}; give one value for each plan"
     )

@@ -20,7 +20,7 @@ from phaze.settings.layouts import other_layouts
 from phaze.settings.request import Request
 from phaze_common.choices import Combine, FrontAxis, LayoutName, PipelineSchedule, StageCuts
 from phaze_common.numbers import number
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from Solver.designs.pursuit import USUAL
 from Solver.hardware import DesignedChips, ExistingDevice, Hardware
 from Solver.plans.space import COMBINED, PlanSpace
@@ -35,9 +35,8 @@ DESIGNED = "designed accelerators"  # what plans run on where no chip or device 
 MADE_OF_SETTINGS = frozenset(
     {"layout", "offload", "schedule", "optimizer", "stage_layers", *FORMAT_KEYS}
 )
-MOST_WITH_FRONT = (
-    20_000  # whole chips, of more of which a front is certified only where it is asked for
-)
+# whole chips, of more of which a front is certified only where it is asked for
+MOST_WITH_FRONT = 20_000
 OF_WHOLE_CHIPS = (FrontAxis.THROUGHPUT, FrontAxis.COST)
 
 
@@ -59,8 +58,7 @@ def search_problem(request: Request) -> SearchProblem:
 
 
 def front_of(request: Request, hardware: Hardware) -> tuple[FrontAxis, ...]:
-    """The axes of the front that a search of ``hardware`` certifies: as ``request`` says, else what
-    is usual; empty: none."""
+    """The axes of the front that is certified: as specified, else the usual; empty: none."""
     if request.hardware.space_part is not None:
         return ()
     if request.search.front is not None:
@@ -71,11 +69,8 @@ def front_of(request: Request, hardware: Hardware) -> tuple[FrontAxis, ...]:
         return USUAL.front
     if hardware.configurations <= MOST_WITH_FRONT:
         return OF_WHOLE_CHIPS
-    logger.info(
-        "no Pareto front of %s chips is certified unless it is asked for, as --front %s",
-        number(hardware.configurations),
-        FrontAxis.COST,
-    )
+    message = "no Pareto front of %s chips is certified unless it is asked for, as --front %s"
+    logger.info(message, number(hardware.configurations), FrontAxis.COST)
     return ()
 
 
@@ -149,10 +144,8 @@ def hardware_of(request: Request) -> Hardware:
             records.device, records.cluster, records.software, request.plan.precision
         )
     space, solver = design_space_of(request), solver_named(request.search.solver)
-    accelerators, references = (
-        designed_accelerators(request),
-        () if request.hardware.space_part else space.references,
-    )
+    accelerators = designed_accelerators(request)
+    references = () if request.hardware.space_part else space.references
     return DesignedChips(
         accelerators, space.platform, records.cluster, records.software, solver, references, space
     )
@@ -182,8 +175,7 @@ def hardware_report(request: Request) -> HardwareReport:
 
 
 def chips_of(request: Request, accelerators: Sequence[Accelerator]) -> DesignedChips:
-    """Some accelerators of the design space of ``request``, in its order, as the hardware to
-    compare."""
+    """Some accelerators of the design space, in its order, as hardware to compare."""
     records, space = request.records, design_space_of(request)
     chips = AcceleratorSet.of(sorted(accelerators, key=space.place))
     solver = solver_named(request.search.solver)
@@ -225,8 +217,8 @@ def single_plan(request: Request) -> UniformPlan:
 
 def state_formats(request: Request) -> StateFormats:
     """Number formats of training state that ``request`` states."""
-    stated = {key: getattr(request.plan, key) for key in FORMAT_KEYS}
-    return StateFormats(**{key: value for key, value in stated.items() if value is not None})
+    formats = {key: getattr(request.plan, key) for key in FORMAT_KEYS}
+    return StateFormats(**{key: value for key, value in formats.items() if value is not None})
 
 
 def check_code(request: Request) -> None:
@@ -238,11 +230,8 @@ def check_code(request: Request) -> None:
     if request.mode is Mode.SEARCH:
         keys = [key for keys in graph_keys(request) for key in keys]
     else:
-        keys = [
-            single_plan(request).graph_key(
-                request.workload.models[0].name, request.workload.sequence_length[0]
-            )
-        ]
+        model, length = request.workload.models[0].name, request.workload.sequence_length[0]
+        keys = [single_plan(request).graph_key(model, length)]
     storage.check_code(
         keys, request.folders.graphs, request.code, force=request.output.force_reextract_model
     )
@@ -270,9 +259,8 @@ def space_size(request: Request) -> SpaceSize:
             for shape in mine
         )
     count = sum(map(len, shapes))
-    sizes = (
-        len(problem.memory_bytes) if hardware.figures.memory_bytes is None else 1
-    )  # chips that bring theirs have one each
+    # chips that bring theirs have one each
+    sizes = len(problem.memory_bytes) if hardware.figures.memory_bytes is None else 1
     return SpaceSize(
         configurations=hardware.configurations,
         memory_sizes=sizes,

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import dataclass
 from random import Random
 
-from phaze.cli.flags import add_modes
-from phaze.cli.names import MODES
+from phaze.cli.arguments import mode_parsers
+from phaze.cli.modes import MODES
 from phaze.cli.parser import Parser
 from phaze_common.settings import Kind, Setting
 from scripts.fuzzing import values
@@ -57,7 +57,7 @@ class Flags:
 
 def parsers() -> dict[str, Parser]:
     """The parser of every mode."""
-    return add_modes(Parser(prog="phaze", allow_abbrev=False))
+    return mode_parsers()
 
 
 def flags(random: Random, modes: dict[str, Parser]) -> Flags:

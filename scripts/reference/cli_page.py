@@ -42,18 +42,13 @@ COMMON = "flags of every mode"
 def page() -> str:
     """The page."""
     from phaze.cli.arguments import mode_parsers
-    from phaze.cli.help_text import MODE_GROUPS
-    from phaze.cli.names import MODES
+    from phaze.cli.modes import MODES
 
     parsers = mode_parsers()
-    groups = [
-        (title, f"[`{mode}`](#{mode})", MODES[mode])
-        for title, modes in MODE_GROUPS.items()
-        for mode in modes
-    ]
+    groups = [(mode.group, f"[`{name}`](#{name})", mode.purpose) for name, mode in MODES.items()]
     parts = [HEAD.format(statuses=_statuses(), modes=table(("to", "mode", "purpose"), groups))]
     told: dict[str, str] = {}
-    parts += [_mode(mode, purpose, parsers[mode], told) for mode, purpose in MODES.items()]
+    parts += [_mode(name, mode.purpose, parsers[name], told) for name, mode in MODES.items()]
     return "".join(parts)
 
 

@@ -17,7 +17,7 @@ from functools import cache
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from phaze_common.quantities import unit_of_key
-from phaze_common.stated_fields import About
+from phaze_common.setting_fields import About
 from phaze_common.text_in_files import TextInFiles
 from scripts.reference.markdown import plain, table
 

@@ -152,10 +152,10 @@ def _hardware(kind: HardwareFile) -> str:
 
 
 def _settings() -> Iterator[str]:
-    from phaze.cli.help_text import TRAINING_GROUPS
+    from phaze.cli.training_time import TRAINING_GROUPS
     from phaze.settings.request import setting_groups, settings_for
     from phaze.studies.training_time.settings import all_settings
-    from phaze_common.stated_fields import Mode
+    from phaze_common.setting_fields import Mode
 
     yield _SETTINGS["study"] + _example("study.yaml")
     yield from _grouped(settings_for(Mode.SEARCH).settings, setting_groups())
@@ -230,8 +230,9 @@ def _takes(setting: Setting) -> str:
         Kind.TEXT: "text",
         Kind.SWITCH: "true or false",
     }[setting.kind]
-    if setting.form is not None:
-        one += f", or {setting.form.what} (`{setting.form.example}`)"
+    if setting.other is not None:
+        form = setting.other.FORM
+        one += f", or {form.what} (`{form.example}`)"
     return one + ("; several" if setting.many else "") + (", or `all`" if setting.takes_all else "")
 
 

@@ -29,12 +29,11 @@ from Estimator.hardware_files import (
 from GraphExtractor.models.registry import listed_models
 from phaze import library
 from phaze.cli.arguments import mode_parsers
-from phaze.cli.names import MODES
+from phaze.cli.modes import MODES
 from phaze.runs import column_meanings
 from phaze.runs.design_tables import BOUGHT, TOTAL_ENERGY
 from phaze.runs.plan_files import evaluate_request
-from phaze.settings.config_files import read_config
-from phaze.settings.named_settings import defaults_of
+from phaze.settings.config_files import defaults_of, read_config
 from phaze.settings.resolve import resolve
 from phaze.studies.sweep.axes import read_sweep
 from phaze.studies.sweep.table import write_table

@@ -186,9 +186,9 @@ def test_no_mode_prints_a_hostile_folder_as_it_is(
     if words == "extract_graph":
         graph = extracted("bertbase", 1, 128)
         strange = replace(graph, key=replace(graph.key, model=str(folder / "config.json")))
-        monkeypatch.setattr("phaze.cli.modes._graphs", lambda request, progress: [graph])
+        monkeypatch.setattr("phaze.cli.study.graphs_of", lambda request, progress: [graph])
         monkeypatch.setattr(
-            "phaze.cli.modes._described",
+            "phaze.cli.extract_graph._described",
             lambda each: {"model": strange.key.model} | dict.fromkeys(DESCRIBED, 1),
         )
         words += " --model bertbase --output X"

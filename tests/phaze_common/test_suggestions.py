@@ -8,7 +8,7 @@ from GraphExtractor.models.registry import listed_aliases, listed_models
 from phaze.cli.arguments import mode_parsers
 from phaze.settings.request import settings_for
 from phaze_common.choices import LayoutName
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from phaze_common.suggestions import MOST, nearest, slips_between, suggested
 
 MODELS = (*listed_models(), *listed_aliases())

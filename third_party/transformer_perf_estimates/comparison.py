@@ -17,7 +17,7 @@ from phaze.studies.evaluation import evaluation_of, prepared
 from phaze.studies.search_run import search_context
 from phaze_common.errors import InputError
 from phaze_common.progress import Progress, SilentProgress
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from Solver.designs.search import search as search_plans
 from Solver.results import Counts, SearchResult
 

@@ -26,7 +26,7 @@ from phaze.settings.resolve import resolve
 from phaze_common.choices import GroupOrder, LayoutName, Recompute
 from phaze_common.echo import as_given
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 
 from .configurations import MICRO_BATCH_SIZES, Configuration, Strategy, Training
 from .models import TransformerModel, published_models

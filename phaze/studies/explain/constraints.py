@@ -9,8 +9,8 @@ from Estimator.plans.axes import COMPARED, plan_axis
 from phaze.settings.request import settings_for
 from phaze_common.choices import KeyExchange, LayoutName
 from phaze_common.errors import InputError
+from phaze_common.setting_fields import Mode
 from phaze_common.settings import Kind, Setting, SettingTable
-from phaze_common.stated_fields import Mode
 from phaze_common.units import GIB, MIB
 from Solver.plan_report import PlanReport
 
@@ -164,4 +164,5 @@ def _values(text: str, table: SettingTable) -> dict[str, Any]:
         if name in given:
             raise InputError(f"{source}: {key} is given twice; give every key once")
         given[name] = value
-    return table.read(given, source)
+    read = table.read(given, source)
+    return {key: each if isinstance(each, int | float) else str(each) for key, each in read.items()}

@@ -22,7 +22,7 @@ from phaze_common.errors import InputError
 from phaze_common.numbers import number
 from phaze_common.progress import Progress
 from phaze_common.run_files import STUDY
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from Solver.designs.confirmed_schedules import LayerSchedule
 from Solver.designs.requery import PricedHardware, priced
 from Solver.designs.run import Run, Stores

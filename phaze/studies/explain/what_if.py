@@ -20,7 +20,7 @@ from phaze_common.errors import InputError
 from phaze_common.numbers import number
 from phaze_common.progress import Progress, SilentProgress
 from phaze_common.records import parse_yaml
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from Solver.designs.requery import priced
 from Solver.designs.run import Run
 from Solver.designs.search import search

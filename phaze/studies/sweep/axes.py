@@ -26,8 +26,8 @@ from phaze_common.errors import InputError
 from phaze_common.file_formats import STUDY
 from phaze_common.files import content_key, user_path
 from phaze_common.quantities import in_numbers
+from phaze_common.setting_fields import Mode
 from phaze_common.settings import COMMAND_LINE
-from phaze_common.stated_fields import Mode
 
 MOST_POINTS = 100_000
 OWN = frozenset({"name", "output", "csv"})  # settings of the sweep itself, not of its points

@@ -16,7 +16,7 @@ from phaze_common.echo import as_given
 from phaze_common.errors import InputError
 from phaze_common.files import read_text
 from phaze_common.ranges import check_ranges, positive_number
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from phaze_common.suggestions import nearest
 
 SOURCE, DEVICES, SECONDS = "source", "devices", "seconds"

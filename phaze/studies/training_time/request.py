@@ -26,8 +26,8 @@ from phaze.studies.training_time.settings import (
 from phaze.studies.training_time.warm_up import BatchSizeWarmUp, check_warm_up
 from phaze_common.errors import InputError
 from phaze_common.refusals import Refusals
+from phaze_common.setting_fields import Mode
 from phaze_common.settings import COMMAND_LINE, shown
-from phaze_common.stated_fields import Mode
 
 
 @dataclass(frozen=True)

@@ -4,22 +4,22 @@ of ``phaze.settings.request``."""
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Annotated
+from functools import cache, partial
 
 from Estimator.plans.axes import PLAN_AXES
 from phaze.settings.request import request_fields, settings_for
 from phaze_common.errors import InputError
 from phaze_common.numbers import number
-from phaze_common.settings import ALL, Setting, SettingTable
-from phaze_common.stated_fields import (
+from phaze_common.setting_fields import (
     EVALUATE,
     About,
     Mode,
-    StatedField,
+    SettingField,
+    option,
+    setting_fields,
     settings_of,
-    stated_fields,
 )
+from phaze_common.settings import ALL, Setting, SettingTable
 
 NOT_TAKEN = frozenset({"objective", "csv", "name", "force_reextract_model"})  # settings of searches
 ALONE = frozenset({"model", "sequence_length", "hbm_size"})  # of which a training has one
@@ -32,136 +32,105 @@ OF_THE_TRAINING = FORMATS_OF_STATE | {
 }  # a search is given them too
 
 
+of_trainings = partial(option, modes=EVALUATE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
     """What is trained, at which price, and what interrupts it; None where it is not known, so that
     nothing follows from it."""
 
-    tokens: Annotated[
-        float | None,
-        About(
-            "tokens to train on, such as 300e9; the last iteration is a whole one",
-            modes=EVALUATE,
-            most=1e18,
-        ),
-    ] = None
-    samples: Annotated[
-        float | None,
-        About(
-            "samples to train on, instead of tokens; images have no others",
-            modes=EVALUATE,
-            most=1e18,
-        ),
-    ] = None
-    best: Annotated[
-        bool | None,
-        About(
-            "search the best plan",
-            "where nothing says what the plan is",
-            modes=EVALUATE,
-            decides=False,
-        ),
-    ] = None
-    batch_size_warmup: Annotated[
-        tuple[int, ...] | None,
-        About(
-            "START STEP SAMPLES: the global batch grows from START samples by STEP, over the first "
-            "SAMPLES (Megatron-LM's --rampup-batch-size)",
-            repeats=True,
-            most=10**15,
-            modes=EVALUATE,
-            lists=EVALUATE,
-        ),
-    ] = None
-    price_per_device_hour: Annotated[
-        float | None,
-        About("price of a device for an hour, in any currency", least=0, most=1e9, modes=EVALUATE),
-    ] = None
-    device_power_w: Annotated[
-        float | None,
-        About(
-            "power of a device, W or with a unit",
-            "the thermal design power that the device's file states: an upper bound, of the board "
-            "alone",
-            key="device_power",
-            least=1e-3,
-            most=1e6,
-            unit="W",
-            modes=EVALUATE,
-        ),
-    ] = None
-    pue: Annotated[
-        float | None,
-        About(
-            "power usage effectiveness: power of the site over that of the devices",
-            "1",
-            most=10,
-            modes=EVALUATE,
-        ),
-    ] = None
-    grid_intensity_g_per_kwh: Annotated[
-        float | None,
-        About(
-            "carbon intensity of the electricity, g/kWh or with a unit",
-            key="grid_intensity",
-            least=0,
-            most=1e4,
-            unit="g/kWh",
-            modes=EVALUATE,
-        ),
-    ] = None
-    device_mtbf_hours: Annotated[
-        float | None,
-        About(
-            "mean time between failures of a single device, hours or with a unit",
-            least=1e-3,
-            most=1e12,
-            unit="h",
-            modes=EVALUATE,
-        ),
-    ] = None
-    checkpoint_bandwidth_bytes_per_s: Annotated[
-        float | None,
-        About(
-            "bandwidth of all devices together to the storage of checkpoints, bytes/s or with a "
-            "unit, such as '100 GB/s'",
-            key="checkpoint_bandwidth",
-            least=1e6,
-            most=1e18,
-            unit="bytes/s",
-            modes=EVALUATE,
-        ),
-    ] = None
-    checkpoint_interval_s: Annotated[
-        float | None,
-        About(
-            "work between two checkpoints, seconds or with a unit",
-            "the Young-Daly interval",
-            key="checkpoint_interval",
-            least=1e-3,
-            most=1e9,
-            unit="s",
-            modes=EVALUATE,
-        ),
-    ] = None
-    restart_time_s: Annotated[
-        float | None,
-        About(
-            "time from a failure until the last checkpoint is read, seconds or with a unit",
-            "0",
-            key="restart_time",
-            least=0,
-            most=1e9,
-            unit="s",
-            modes=EVALUATE,
-        ),
-    ] = None
+    tokens: float | None = of_trainings(
+        None,
+        "tokens to train on, such as 300e9; the last iteration is a whole one",
+        most=1e18,
+    )
+    samples: float | None = of_trainings(
+        None,
+        "samples to train on, instead of tokens; images have no others",
+        most=1e18,
+    )
+    best: bool | None = of_trainings(
+        None,
+        "search the best plan",
+        "where nothing says what the plan is",
+        decides=False,
+    )
+    batch_size_warmup: tuple[int, ...] | None = of_trainings(
+        None,
+        "START STEP SAMPLES: the global batch grows from START samples by STEP, over the first "
+        "SAMPLES (Megatron-LM's --rampup-batch-size)",
+        repeats=True,
+        most=10**15,
+        lists=EVALUATE,
+    )
+    price_per_device_hour: float | None = of_trainings(
+        None, "price of a device for an hour, in any currency", least=0, most=1e9
+    )
+    device_power_w: float | None = of_trainings(
+        None,
+        "power of a device, W or with a unit",
+        "the thermal design power that the device's file states: an upper bound, of the board "
+        "alone",
+        key="device_power",
+        least=1e-3,
+        most=1e6,
+        unit="W",
+    )
+    pue: float | None = of_trainings(
+        None,
+        "power usage effectiveness: power of the site over that of the devices",
+        "1",
+        most=10,
+    )
+    grid_intensity_g_per_kwh: float | None = of_trainings(
+        None,
+        "carbon intensity of the electricity, g/kWh or with a unit",
+        key="grid_intensity",
+        least=0,
+        most=1e4,
+        unit="g/kWh",
+    )
+    device_mtbf_hours: float | None = of_trainings(
+        None,
+        "mean time between failures of a single device, hours or with a unit",
+        least=1e-3,
+        most=1e12,
+        unit="h",
+    )
+    checkpoint_bandwidth_bytes_per_s: float | None = of_trainings(
+        None,
+        "bandwidth of all devices together to the storage of checkpoints, bytes/s or with a "
+        "unit, such as '100 GB/s'",
+        key="checkpoint_bandwidth",
+        least=1e6,
+        most=1e18,
+        unit="bytes/s",
+    )
+    checkpoint_interval_s: float | None = of_trainings(
+        None,
+        "work between two checkpoints, seconds or with a unit",
+        "the Young-Daly interval",
+        key="checkpoint_interval",
+        least=1e-3,
+        most=1e9,
+        unit="s",
+    )
+    restart_time_s: float | None = of_trainings(
+        None,
+        "time from a failure until the last checkpoint is read, seconds or with a unit",
+        "0",
+        key="restart_time",
+        least=0,
+        most=1e9,
+        unit="s",
+    )
 
 
 @cache
-def training_fields() -> tuple[StatedField, ...]:
+def training_fields() -> tuple[SettingField, ...]:
     """The fields that are settings."""
-    return stated_fields(TrainingSettings)
+    return setting_fields(TrainingSettings)
 
 
 @cache

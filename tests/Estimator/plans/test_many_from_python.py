@@ -20,7 +20,7 @@ from phaze.settings.defaults import usual_precision
 from phaze.settings.resolve import resolve
 from phaze.studies.evaluation import evaluated
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 
 SMALL = {"model": "gpt3-125m", "device": "a100_80gb", "sequence_length": 64, "global_batch_size": 8}
 

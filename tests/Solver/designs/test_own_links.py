@@ -29,7 +29,7 @@ from phaze.studies.search_run import search_context
 from phaze_common.choices import Objective
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from Solver.designs.requery import priced
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult

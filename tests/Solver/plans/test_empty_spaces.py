@@ -15,7 +15,7 @@ from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.graph import Recompute
 from phaze.settings.resolve import resolve
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from Solver.plans.empty_spaces import why_empty
 from Solver.plans.space import PlanSpace
 

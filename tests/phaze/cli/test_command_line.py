@@ -7,8 +7,9 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,21 +17,22 @@ from hypothesis import strategies as st
 
 import phaze
 from Estimator.hardware_files import HARDWARE
-from phaze.cli import modes
-from phaze.cli.arguments import DEFAULT_MODE, Command, parse
-from phaze.cli.help_text import MODE_GROUPS
-from phaze.cli.names import MODES, STUDY_MODES
+from phaze.cli.arguments import parse
+from phaze.cli.evaluate import Evaluate
+from phaze.cli.mode import GROUPS
+from phaze.cli.modes import DEFAULT_MODE, MODES
+from phaze.cli.study import StudyCommand, request_of
 from phaze.runs.plan_files import evaluate_request
 from phaze.settings.request import setting_groups, settings_for
 from phaze_common.errors import ArtefactError, InfeasibleError, PhazeError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 
 
 @dataclass
 class Ran:
     """The commands that reached a mode, and what the mode then does."""
 
-    commands: list[Command]
+    commands: list[Any]
     raises: BaseException | None = None
 
 
@@ -39,17 +41,18 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ran]:
     """Replace every mode by one that checks its study or plan and remembers the command."""
     record = Ran([])
 
-    def instead(command: Command) -> int:
-        if command.mode in STUDY_MODES:
-            modes._request(command)
-        elif command.mode == "evaluate":
-            evaluate_request(command.config, command.given)
+    def instead(command: Any) -> int:
+        if isinstance(command, StudyCommand):
+            request_of(command)
+        elif isinstance(command, Evaluate):
+            evaluate_request(command.plan, command.settings)
         record.commands.append(command)
         if record.raises is not None:
             raise record.raises
         return 0
 
-    monkeypatch.setattr(modes, "RUNNERS", dict.fromkeys(MODES, instead))
+    for name, mode in MODES.items():
+        monkeypatch.setitem(MODES, name, replace(mode, run=instead))
     yield record
 
 
@@ -76,7 +79,7 @@ def test_original_flags_and_the_short_ones_are_the_same_command(ran: Ran) -> Non
     )
     assert phaze.main(original.split()) == 0
     assert phaze.main(short.split()) == 0
-    first, second = (modes._request(command) for command in ran.commands)
+    first, second = (request_of(command) for command in ran.commands)
     assert first == second
     assert not first.output.force_reextract_model
     assert {command.mode for command in ran.commands} == {"run_solver"}
@@ -85,7 +88,7 @@ def test_original_flags_and_the_short_ones_are_the_same_command(ran: Ran) -> Non
 @pytest.mark.parametrize("name", ["--phaze_model", "--phaze_model_names", "--model", "--models"])
 def test_every_name_of_the_model_flag(ran: Ran, name: str) -> None:
     assert phaze.main([name, "bertlarge", "gpt2=2"]) == 0
-    assert [model.name for model in modes._request(ran.commands[0]).workload.models] == [
+    assert [model.name for model in request_of(ran.commands[0]).workload.models] == [
         "bertlarge",
         "gpt2",
     ]
@@ -105,12 +108,13 @@ def test_every_name_of_the_model_flag(ran: Ran, name: str) -> None:
 )
 def test_force_reextract_model_false_is_false(ran: Ran, words: list[str], value: bool) -> None:
     assert phaze.main(["--model", "bertlarge", "--force_reextract_model", *words]) == 0
-    assert modes._request(ran.commands[0]).output.force_reextract_model is value
+    assert request_of(ran.commands[0]).output.force_reextract_model is value
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_mode_by_sub_command_and_by_the_original_flag(ran: Ran, mode: str) -> None:
-    study = ["--model", "bertlarge"] if mode in {*STUDY_MODES, "evaluate"} else []
+    command = MODES[mode].command
+    study = ["--model", "bertlarge"] if issubclass(command, StudyCommand | Evaluate) else []
     study += ["--device", "a100_80gb"] if mode == "evaluate" else []
     study += (
         ["some/where"]
@@ -149,7 +153,7 @@ def test_flags_and_set_beat_the_config_file_and_the_later_one_wins(
     ]
     assert phaze.main(words) == 0
     assert phaze.main([*words, "--hbm-size", "40"]) == 0
-    studies = [modes._request(command) for command in ran.commands]
+    studies = [request_of(command) for command in ran.commands]
     assert [study.hardware.hbm_size for study in studies] == [(80.0, 96.0), (40.0,)]
     assert {
         (study.plan.zero_stage, study.plan.optimizer.value, study.plan.tp) for study in studies
@@ -159,7 +163,7 @@ def test_flags_and_set_beat_the_config_file_and_the_later_one_wins(
 def test_set_takes_lists_with_spaces_or_commas_too(ran: Ran) -> None:
     for value in ("32 64", "32,64", "[32, 64]"):
         assert phaze.main(["--model", "bertlarge", "--set", f"hbm-size={value}"]) == 0
-    assert {modes._request(command).hardware.hbm_size for command in ran.commands} == {(32.0, 64.0)}
+    assert {request_of(command).hardware.hbm_size for command in ran.commands} == {(32.0, 64.0)}
 
 
 BAD = {
@@ -597,11 +601,11 @@ def test_every_end_has_its_status_and_sentence(
 def test_what_a_terminal_cannot_show_is_escaped(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.BytesIO()
     monkeypatch.setattr("sys.stdout", io.TextIOWrapper(shown, encoding="ascii"))
-    monkeypatch.setattr(
-        modes,
-        "RUNNERS",
-        {"doctor": lambda command: sys.stdout.write("folder \u00e9\u2500\udcff\n") and 0},
+    doctor = replace(
+        MODES["doctor"],
+        run=lambda command: sys.stdout.write("folder \u00e9\u2500\udcff\n") and 0,
     )
+    monkeypatch.setitem(MODES, "doctor", doctor)
     assert phaze.main(["doctor"]) == 0
     assert shown.getvalue() == b"folder \\xe9\\u2500\\udcff\n"
 
@@ -738,9 +742,7 @@ def test_parsing_does_not_depend_on_where_the_mode_stands() -> None:
 
 
 def test_every_mode_and_every_setting_has_its_place_in_help() -> None:
-    assert sorted(
-        mode for modes_of_group in MODE_GROUPS.values() for mode in modes_of_group
-    ) == sorted(MODES)
+    assert {mode.group for mode in MODES.values()} == {*GROUPS}
     placed = [key for keys in setting_groups().values() for key in keys]
     assert sorted(placed) == sorted({key for mode in Mode for key in settings_for(mode).keys})
 

@@ -11,7 +11,8 @@ import pytest
 import phaze
 from GraphExtractor.models.registry import listed_models
 from phaze.cli.arguments import mode_parsers
-from phaze.cli.names import LISTED, MODES
+from phaze.cli.listed_kinds import LISTED
+from phaze.cli.modes import MODES
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SHELLS = ("bash", "zsh", "fish")

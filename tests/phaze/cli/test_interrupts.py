@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,10 @@ def in_a_cleanup() -> None:
         raise OSError("the folder is gone")
 
 
+def _replace_doctor(monkeypatch: pytest.MonkeyPatch, run: Callable[[Any], Any]) -> None:
+    monkeypatch.setitem(modes.MODES, "doctor", replace(modes.MODES["doctor"], run=run))
+
+
 @pytest.mark.parametrize(
     "falls",
     [
@@ -76,7 +81,7 @@ def in_a_cleanup() -> None:
 def test_what_libraries_make_of_an_interruption_is_one(
     falls: Callable[[], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(modes.RUNNERS, "doctor", lambda command: falls())
+    _replace_doctor(monkeypatch, lambda command: falls())
     assert phaze.main(["doctor"]) == INTERRUPTED
     assert capsys.readouterr().err == LINE
 
@@ -89,9 +94,7 @@ def test_a_file_that_was_being_written_is_the_old_one_or_none(
     place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "old").write_bytes(b"old")
-    monkeypatch.setitem(
-        modes.RUNNERS, "doctor", lambda command: files.write_atomically(tmp_path / "old", b"new")
-    )
+    _replace_doctor(monkeypatch, lambda command: files.write_atomically(tmp_path / "old", b"new"))
     monkeypatch.setattr(place, interrupt)
     assert phaze.main(["doctor"]) == INTERRUPTED and capsys.readouterr().err == LINE
     monkeypatch.undo()
@@ -104,7 +107,7 @@ def test_an_ordinary_error_is_no_interruption(
     def fails(command: object) -> int:
         raise InputError("KeyboardInterrupt is no model; give another")
 
-    monkeypatch.setitem(modes.RUNNERS, "doctor", fails)
+    _replace_doctor(monkeypatch, fails)
     assert phaze.main(["doctor"]) == 2 and "is no model" in capsys.readouterr().err
 
 
@@ -120,13 +123,13 @@ def test_how_an_interruption_ends_is_the_command_s_to_say(
         def stops(command: object, stop: BaseException = stop) -> int:
             raise stop
 
-        monkeypatch.setitem(modes.RUNNERS, "doctor", stops)
+        _replace_doctor(monkeypatch, stops)
         assert phaze.main(["doctor"]) == status and capsys.readouterr().err == said
 
 
 def test_handlers_are_those_of_before_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    monkeypatch.setitem(modes.RUNNERS, "doctor", lambda command: interrupt())
+    _replace_doctor(monkeypatch, lambda command: interrupt())
     assert phaze.main(["doctor"]) == INTERRUPTED
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
@@ -150,7 +153,7 @@ PLACES = {  # where the signal comes while a command runs
 @pytest.mark.parametrize("place", PLACES)
 def test_a_signal_ends_the_command_with_its_status(place: str) -> None:
     code = f"""
-import atexit, ctypes, os, pydantic, signal, sys, threading
+import atexit, dataclasses, ctypes, os, pydantic, signal, sys, threading
 from typing import Any
 import phaze
 from phaze.cli import modes
@@ -163,7 +166,7 @@ def swallow(work):
 def run(command):
     {PLACES[place]}
     return 0
-modes.RUNNERS["doctor"] = run
+modes.MODES["doctor"] = dataclasses.replace(modes.MODES["doctor"], run=run)
 raise SystemExit(phaze.main(["doctor"]))
 """
     done = subprocess.run(
@@ -205,7 +208,7 @@ def test_a_whole_process_ends_so_before_and_after_its_command_too(
         f"os=os: {tell}}})()",
     }.get(when, "pass")
     wrapped = f"""
-import atexit, os, signal, sys, threading
+import atexit, dataclasses, os, signal, sys, threading
 sys.argv = ["phaze", "doctor"]
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path[:0] = [{str(REPOSITORY)!r}]
@@ -226,7 +229,7 @@ def run(command):
     {of_the_command}
     print("done")
     return 0
-modes.RUNNERS["doctor"] = run
+modes.MODES["doctor"] = dataclasses.replace(modes.MODES["doctor"], run=run)
 sys.exit(main())
 """
     done = subprocess.run(
@@ -244,7 +247,7 @@ sys.exit(main())
 def test_a_second_interruption_ends_what_hangs_at_the_end() -> None:
     tell = "os.kill(os.getpid(), signal.SIGINT)"
     code = f"""
-import atexit, os, signal, sys, threading
+import atexit, dataclasses, os, signal, sys, threading
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.argv = ["phaze", "doctor"]
 import phaze
@@ -253,7 +256,9 @@ def hang():
     {tell}
     {tell}
     threading.Event().wait()
-modes.RUNNERS["doctor"] = lambda command: atexit.register(hang) and 0
+modes.MODES["doctor"] = dataclasses.replace(
+    modes.MODES["doctor"], run=lambda command: atexit.register(hang) and 0
+)
 sys.exit(phaze.main())
 """
     done = subprocess.run(

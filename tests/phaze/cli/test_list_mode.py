@@ -11,7 +11,7 @@ import pytest
 import phaze
 from Estimator.hardware_files import HARDWARE
 from GraphExtractor.models.registry import listed_models
-from phaze.cli.names import LISTED
+from phaze.cli.listed_kinds import LISTED
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FOLDERS = {kind: kind.replace("-", "_") for kind in LISTED if kind not in {"models", "chips"}}

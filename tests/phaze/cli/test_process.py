@@ -175,7 +175,9 @@ def test_an_interrupt_ends_with_one_line_and_its_status(
     sent: signal.Signals, status: int, word: str
 ) -> None:
     wait = "lambda command: (print('up', flush=True), time.sleep(60))"
-    code = f"import phaze, time; from phaze.cli import modes; modes.RUNNERS['doctor'] = {wait}"
+    code = "import phaze, time; from dataclasses import replace"
+    code += "; from phaze.cli.modes import MODES"
+    code += f"; MODES['doctor'] = replace(MODES['doctor'], run={wait})"
     words = [sys.executable, "-c", f"{code}; raise SystemExit(phaze.main(['doctor']))"]
     with started(words, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -253,7 +255,7 @@ def test_flags_given_to_a_model_script_win_over_its_own(
     for words in (
         re.findall("<([^>]*)>", line) for line in done.stdout.splitlines() if "xl" not in line
     ):  # of 25 heads
-        request = resolve({}, parse(words).given)
+        request = resolve({}, parse(words).settings)
         assert "device" in typed or max(request.plan.tp) == 2
         assert request.on_devices == ("device" in typed)
         assert request.plan.micro_batch_size == (1,)

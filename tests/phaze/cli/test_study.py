@@ -13,7 +13,7 @@ from phaze.settings.config_files import read_config
 from phaze.settings.request import WeightedModel, settings_for
 from phaze.settings.resolve import resolve
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 
 BERT = {"model": "bertlarge"}
 

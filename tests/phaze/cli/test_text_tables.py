@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import phaze
-from phaze.cli.names import MODES, WITHOUT_TABLES
+from phaze.cli.modes import MODES
 from phaze.report.table import GAP, Table, plain_table
 from phaze.report.terminal import print_lines, print_tables
 
@@ -178,7 +178,7 @@ def test_every_mode_that_prints_tables_takes_the_flag(
     mode: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert phaze.main([mode, "--help"]) == 0
-    assert ("--wide" in capsys.readouterr().out) is (mode not in WITHOUT_TABLES)
+    assert ("--wide" in capsys.readouterr().out) is MODES[mode].tables
 
 
 def test_the_flag_does_not_change_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from phaze.studies.training_time.settings import (
 )
 from phaze_common.errors import InfeasibleError, InputError
 from phaze_common.sealed import is_as_written
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 
 MODEL = "--model bertbase --seq 64"
 HARDWARE = "--device a100_80gb --cluster nvlink_infiniband"

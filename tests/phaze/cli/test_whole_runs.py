@@ -85,7 +85,7 @@ def test_graphs_that_differ_in_a_degree_alone_can_be_told_apart(
 ) -> None:
     graph = extracted("bertbase", 1, 128)
     graphs = [replace(graph, key=replace(graph.key, ep=ep)) for ep in (1, 2, 4)]
-    monkeypatch.setattr("phaze.cli.modes._graphs", lambda request, progress: graphs)
+    monkeypatch.setattr("phaze.cli.study.graphs_of", lambda request, progress: graphs)
     rows = printed(capsys, mode, *words)
     assert [(row["ep"], row["cp"], row["sequence_parallel"]) for row in rows] == [
         (1, 1, False),
@@ -106,7 +106,7 @@ def test_a_sample_that_is_no_sequence_has_no_length(
 ) -> None:
     graph = extracted("bertbase", 1, 128)
     image = replace(graph, key=replace(graph.key, model="wide-resnet-500m", sequence_length=1))
-    monkeypatch.setattr("phaze.cli.modes._graphs", lambda request, progress: [image])
+    monkeypatch.setattr("phaze.cli.study.graphs_of", lambda request, progress: [image])
     words = ["extract_graph", "--model", "wide-resnet-500m", "--output", str(tmp_path)]
     (row,) = printed(capsys, *words)
     assert row["sequence_length"] is None

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import phaze
-from phaze.cli.names import EXPORTED
+from phaze.cli.export import EXPORTED
 from phaze.exports.registry import HOMES, exporter
 from phaze.studies.optimum import Optimum
 

@@ -12,8 +12,8 @@ from phaze.exports.launchers import Content, reading_of
 from phaze.settings.launched import KeyKind
 from phaze.settings.request import settings_for
 from phaze_common.errors import InputError
+from phaze_common.setting_fields import Mode
 from phaze_common.setting_values import Kind
-from phaze_common.stated_fields import Mode
 from tests.phaze.exports.launch_samples import FILES
 
 NUMBERS = [

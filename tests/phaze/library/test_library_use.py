@@ -16,7 +16,7 @@ from phaze.python_words import reworded
 from phaze.runs.finished_run import FinishedRun
 from phaze.settings.request import WeightedModel, settings_for
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 from Solver.results import SearchResult, SpaceSize
 from tests.Solver.designs.small_study import write_hardware
 

@@ -25,8 +25,8 @@ from phaze.settings.plan_table import COLUMNS, plan_table
 from phaze.settings.request import Request, request_fields, settings_for
 from phaze.studies.training_time.settings import all_settings
 from phaze_common.errors import PhazeError
+from phaze_common.setting_fields import Mode
 from phaze_common.setting_values import Kind
-from phaze_common.stated_fields import Mode
 
 
 class Odd:

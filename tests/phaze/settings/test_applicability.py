@@ -12,7 +12,7 @@ from phaze.settings.request import request_fields
 from phaze.settings.resolve import resolve
 from phaze_common.errors import InputError
 from phaze_common.refusals import SeveralProblemsError
-from phaze_common.stated_fields import Hardware, Mode
+from phaze_common.setting_fields import Hardware, Mode
 
 VALUES = {
     "design_space": "phaze_icml24",

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from phaze.settings.named_settings import setting_names
+from phaze.settings.config_files import setting_names
 from phaze.settings.resolve import resolve
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 
 
 def test_a_setting_gives_what_nothing_else_states() -> None:

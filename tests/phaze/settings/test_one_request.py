@@ -14,7 +14,7 @@ from phaze.settings.request import SECTIONS, request_fields, settings_for
 from phaze.settings.resolve import resolve
 from phaze_common.choices import GroupOrder, Optimizer, Precision, Recompute
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Hardware, Mode
+from phaze_common.setting_fields import Hardware, Mode
 
 DEVICE: dict[str, object] = {
     "model": "gpt:layers=4,hidden=256,heads=4,vocabulary=1000,sequence_length=128",
@@ -419,3 +419,11 @@ def test_a_setting_changes_in_its_own_section_and_an_unknown_one_is_a_defect() -
     assert changed.with_settings(tp=request.plan.tp, csv=False) == request
     with pytest.raises(KeyError):
         request.with_settings(width=3)
+
+
+def test_assignments_to_tiers_are_written_as_they_are_read() -> None:
+    asked = {"model": "megatron-1.7b", "device": "h100", "tp": 2, "dp": 4, "offload": "optimizer"}
+    request = resolve(asked, {"group_order": "tp2.dp4"}, Mode.EVALUATE)
+    written = yaml.safe_load(request.to_yaml())
+    assert written["group_order"] == ["tp2.dp4"] and written["offload"] == ["optimizer"]
+    assert resolve(written, {}, Mode.EVALUATE) == request

@@ -8,7 +8,7 @@ import pytest
 from phaze.settings.resolve import resolve
 from phaze.studies.training_time.request import training_request
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 
 DENSE = {
     "model": "gpt2",

@@ -11,12 +11,13 @@ import yaml
 import phaze
 from Estimator.plans.degrees import UniformPlan
 from phaze.cli.arguments import parse
-from phaze.cli.modes import _request
+from phaze.cli.mode import Command
+from phaze.cli.study import StudyCommand, request_of
 from phaze.settings.problem import graph_keys, plan_space
 from phaze.settings.request import Request, request_fields, settings_for
 from phaze.settings.resolve import resolve
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 
 QUESTIONS = {
     "chips": (
@@ -42,19 +43,24 @@ QUESTIONS = {
 }
 
 
+def _asked(command: Command) -> Request:
+    assert isinstance(command, StudyCommand)
+    return request_of(command)
+
+
 @pytest.mark.parametrize(("first", "second", "asked"), QUESTIONS.values(), ids=QUESTIONS)
 def test_the_same_question_is_the_same_run(
     first: str, second: str, asked: dict[str, object], tmp_path: Path
 ) -> None:
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(asked))
     requests = [
-        _request(parse(first.split())),
-        _request(parse(second.split())),
-        _request(parse(["run_solver", "--config", str(tmp_path / "study.yaml")])),
+        _asked(parse(first.split())),
+        _asked(parse(second.split())),
+        _asked(parse(["run_solver", "--config", str(tmp_path / "study.yaml")])),
         phaze.study(**asked),
     ]
     (tmp_path / "recorded.yaml").write_text(requests[0].to_yaml())
-    requests.append(_request(parse(["--config", str(tmp_path / "recorded.yaml")])))
+    requests.append(_asked(parse(["--config", str(tmp_path / "recorded.yaml")])))
     assert {request.with_settings(csv=False) for request in map(_hashable, requests)} == {
         _hashable(requests[0])
     }

@@ -9,7 +9,7 @@ import pytest
 
 import phaze
 from GraphExtractor.graph import Recompute
-from phaze.cli.flags import TYPED_COLUMNS
+from phaze.cli.validate import TYPED_COLUMNS
 from phaze.validation.records import ValidationReport
 from phaze.validation.run import validate
 from phaze.validation.runs import PUBLISHED_RUNS

@@ -16,7 +16,7 @@ from phaze.studies.explain.alternatives import _unsearched
 from phaze.studies.explain.constraints import read_constraint
 from phaze_common.choices import KeyExchange, LayoutName, TensorLayout
 from phaze_common.errors import InputError
-from phaze_common.stated_fields import Mode
+from phaze_common.setting_fields import Mode
 
 SMALL = {
     "model": "gpt3-125m",

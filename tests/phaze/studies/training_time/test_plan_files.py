@@ -39,8 +39,8 @@ from phaze_common.choices import (
 )
 from phaze_common.errors import InputError
 from phaze_common.records import to_json
+from phaze_common.setting_fields import Mode
 from phaze_common.settings import Kind
-from phaze_common.stated_fields import Mode
 from Solver.results import HardwareReport
 from tests.builders.plans_by_hand import whole_plan
 

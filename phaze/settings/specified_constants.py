@@ -23,7 +23,7 @@ CONSTANTS = frozenset({JOINED, *SHORTHANDS})
 OF_STACKS = "memory.stack_bandwidth_bytes_per_s"
 
 
-def asked_changes(values: Mapping[str, Any], *, whole: bool) -> tuple[ConstantChange, ...]:
+def specified_changes(values: Mapping[str, Any], *, whole: bool) -> tuple[ConstantChange, ...]:
     """All changes that the settings in ``values`` ask; ``whole`` where memory is as it is sold.
 
     Raises:
@@ -39,14 +39,14 @@ def asked_changes(values: Mapping[str, Any], *, whole: bool) -> tuple[ConstantCh
                 f"{key} and the constant {again[0]!r:.200} both change {name}; leave one of them "
                 "out"
             )
-    meant = {
-        key: _meant(key, str(values[key]), whole=whole)
+    changes_of = {
+        key: _change_of(key, str(values[key]), whole=whole)
         for key in SHORTHANDS
         if values.get(key) is not None
     }
     shorthands = [
         replace(change, asked=f"{key} {values[key]}")
-        for key, change in zip(meant, constant_changes(meant.values()), strict=True)
+        for key, change in zip(changes_of, constant_changes(changes_of.values()), strict=True)
     ]
     changes = (*constant_changes(texts), *shorthands)
     on_devices = "device" in values
@@ -71,8 +71,7 @@ def asked_changes(values: Mapping[str, Any], *, whole: bool) -> tuple[ConstantCh
     return changes
 
 
-def _meant(key: str, text: str, *, whole: bool) -> str:
-    """The change that a shorthand means."""
+def _change_of(key: str, text: str, *, whole: bool) -> str:
     path, unit = SHORTHANDS[key]
     given = text.strip()
     what = f"{key} is {text!r:.100}"
@@ -111,8 +110,7 @@ def _names(key: str, paths: Sequence[str]) -> bool:
 
 
 def dotted(given: Mapping[str, object]) -> dict[str, object]:
-    """``given`` settings, those with a dot in their names, such as platform.glb_bandwidth, among
-    its constants."""
+    """``given`` settings, those with a dot in their names among its constants."""
     changes = [f"{key}={value}" for key, value in given.items() if "." in str(key)]
     if not changes:
         return dict(given)

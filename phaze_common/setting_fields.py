@@ -1,7 +1,6 @@
-"""What the annotations of a record's fields say of its settings, and the flags, keys and checks
-that follow from them.
+"""Fields of records that are settings, and the flags, keys and checks that follow from them.
 
-A field is a setting where its type is ``Annotated[..., About(...)]``. The type says how values are
+A field is a setting where its metadata hold an ``About``. The field's type says how values are
 read: numbers, texts, names of an enumeration, switches, tuples of them where several may be given.
 """
 
@@ -9,20 +8,22 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from enum import Enum, StrEnum, auto
-from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol, Union, get_args, get_origin
+from functools import partial
+from typing import Any, Union, get_args, get_origin
 
-from phaze_common.settings import Form, Kind, Setting, SettingTable
+from phaze_common.setting_values import Kind, Setting, Written
+from phaze_common.settings import SettingTable
+
+ABOUT = "about"  # in the metadata of a field
 
 
 class Mode(Enum):
     """What is done with a request."""
 
-    SEARCH = (
-        auto()
-    )  # the best of a space; also its graphs and estimates alone, and every point of a sweep
+    # the best of a space; also its graphs and estimates alone, and every point of a sweep
+    SEARCH = auto()
     EVALUATE = auto()  # one plan is priced
 
 
@@ -109,30 +110,19 @@ class Axis(About):
     attribute: str = ""
 
 
-class Written(Protocol):
-    """A value with a text of its own."""
-
-    FORM: ClassVar[Form]
-
-    @staticmethod
-    def parsed(text: str) -> Written:
-        """The value of a text of that form."""
-
-
 @dataclass(frozen=True)
-class StatedField:
-    """A field that is a setting. ``item`` is the type of a value, of each value where the field
-    ``holds_many``.
+class SettingField:
+    """A field that is a setting. ``item`` is the type of a value, of each where it ``holds_many``.
 
     Where it is an enumeration, values that are none of its names may be of the type ``other``.
     """
 
     name: str
+    type: Any
     about: About
-    item: type[Any]
+    item: Any
     holds_many: bool
     other: type[Written] | None = None
-    hint: Any = None  # its annotation
 
     @property
     def key(self) -> str:
@@ -147,83 +137,73 @@ class StatedField:
         default = about.evaluated if mode is Mode.EVALUATE and about.evaluated else about.default
         return Setting(
             self.key,
-            _kind(self.item),
+            KINDS.get(self.item, Kind.CHOICE if issubclass(self.item, StrEnum) else Kind.TEXT),
             f"{about.help}{everything}" + (f" (default {default})" if default else ""),
             about.aliases,
             many=many,
             repeats=about.repeats,
             takes_all=about.takes_all and many,
-            choices=tuple(name for name in self._names if many or name not in about.of_a_search),
+            names=self.item if issubclass(self.item, StrEnum) else None,
+            left_out=frozenset() if many else about.of_a_search,
+            other=self.other,
             least=about.least,
             most=about.most,
-            form=self.other.FORM if self.other is not None else None,
             unit=about.unit,
         )
 
-    @property
-    def _names(self) -> tuple[str, ...]:
-        return tuple(each.value for each in self.item) if issubclass(self.item, Enum) else ()
 
-    def converted(self, value: Any) -> Any:
-        """A value as ``SettingTable.read`` gives it, in the field's type where that is an
-        enumeration."""
-        if not issubclass(self.item, Enum) or value is None:
-            return value
-        return tuple(map(self._named, value)) if isinstance(value, tuple) else self._named(value)
-
-    def _named(self, value: str) -> Any:
-        return (
-            self.item(value)
-            if self.other is None or value in self._names
-            else self.other.parsed(value)
-        )
+KINDS = {int: Kind.INTEGER, float: Kind.NUMBER, bool: Kind.SWITCH}
 
 
-def stated_fields(record: type[Any]) -> tuple[StatedField, ...]:
-    """The settings among the fields of ``record``, whose annotations must be objects, not texts."""
+def option_field(default: Any, about: About) -> Any:
+    """A field of a record that is a setting; ``...``: it has no default."""
+    return field(default=MISSING if default is ... else default, metadata={ABOUT: about})
+
+
+def option(
+    default: Any, help_text: str, default_text: str = "", evaluated: str = "", **others: Any
+) -> Any:
+    """As ``option_field``, of an ``About`` of these."""
+    return option_field(default, About(help_text, default_text, evaluated, **others))
+
+
+chip_option = partial(option, hardware=Hardware.CHIPS)
+device_option = partial(option, hardware=Hardware.DEVICES)
+search_option = partial(option, modes=SEARCH)
+chip_search_option = partial(chip_option, modes=SEARCH)
+
+
+def setting_fields(record: type[Any]) -> tuple[SettingField, ...]:
+    """The settings among the fields of ``record``, whose types must be objects, not texts."""
     return tuple(
-        stated_field(field.name, field.type)
-        for field in fields(record)
-        if get_origin(field.type) is Annotated and isinstance(field.type.__metadata__[0], About)  # type: ignore[union-attr]
+        setting_field(each.name, each.type, each.metadata[ABOUT])
+        for each in fields(record)
+        if ABOUT in each.metadata
     )
 
 
-def settings_of(stated: Iterable[StatedField], mode: Mode) -> SettingTable:
+def setting_field(name: str, hint: Any, about: About) -> SettingField:
+    """The setting ``name`` of a field of that type."""
+    value_type = hint
+    if get_origin(hint) in {Union, types.UnionType}:
+        (value_type,) = (each for each in get_args(hint) if each is not types.NoneType)
+    many = get_origin(value_type) is tuple
+    items = get_args(get_args(value_type)[0]) or get_args(value_type)[:1] if many else (value_type,)
+    return SettingField(name, hint, about, items[0], many, items[1] if len(items) > 1 else None)
+
+
+def settings_of(stated: Iterable[SettingField], mode: Mode) -> SettingTable:
     """Those settings that a mode takes, in the order of the fields."""
     settings: list[Setting] = []
     rivals: list[frozenset[str]] = []
-    for field in stated:
-        if mode not in field.about.modes:
+    for each in stated:
+        if mode not in each.about.modes:
             continue
-        settings.append(field.setting(mode))
-        short = field.about.shorthand
+        settings.append(each.setting(mode))
+        short = each.about.shorthand
         if short is not None and mode in short.modes:
             settings.append(
                 Setting(short.key, short.kind, short.help, short.aliases, most=short.most)
             )
-            rivals.append(frozenset({field.key, short.key}))
+            rivals.append(frozenset({each.key, short.key}))
     return SettingTable(tuple(settings), rivals=tuple(rivals))
-
-
-def stated_field(name: str, hint: Any) -> StatedField:
-    """The setting ``name`` of a field annotated so."""
-    value_type, about = hint.__origin__, hint.__metadata__[0]
-    if get_origin(value_type) in {Union, types.UnionType}:
-        (value_type,) = (each for each in get_args(value_type) if each is not types.NoneType)
-    many = get_origin(value_type) is tuple
-    item, *others = (
-        get_args(get_args(value_type)[0]) or get_args(value_type)[:1] if many else (value_type,)
-    )
-    return StatedField(name, about, item, many, others[0] if others else None, hint)
-
-
-def _kind(item: type[Any]) -> Kind:
-    if issubclass(item, StrEnum):
-        return Kind.CHOICE
-    return {
-        int: Kind.INTEGER,
-        float: Kind.NUMBER,
-        bool: Kind.SWITCH,
-        str: Kind.TEXT,
-        Path: Kind.TEXT,
-    }.get(item, Kind.TEXT)
