@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.own_links import own_links
 from Estimator.plans.results import Status
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.designs.chip_axes import AXES, axis_column
 from Solver.designs.joint import Choice
 from Solver.designs.known_points import ModelPoints, PointsOfRows, undominated_rows
@@ -27,14 +27,9 @@ from Solver.designs.run import Kept, Run
 from Solver.hardware import DesignedChips
 from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 MOST_EVALUATED = 256  # points of one value: so many are asked only where schedules resist a proof
-PRICED_AGAIN, MOST_ROUNDS = (
-    64,
-    4,
-)  # accelerators of one value whose schedules are given more effort at once, and how often
+# Accelerators of one value whose schedules are given more effort at once, and how often
+PRICED_AGAIN, MOST_ROUNDS = (64, 4)
 MEMORY = "hbm_bytes"
 
 
@@ -192,10 +187,8 @@ class Designs:
             for model, mask in zip(self.models, self._candidates(rows), strict=True)
         ]
         self._search(known)
-        bound, found = (
-            self._together([each.bound for each in known]),
-            self._together([each.found for each in known]),
-        )
+        bound = self._together([each.bound for each in known])
+        found = self._together([each.found for each in known])
         most, ceiling = float(found.max()), float(bound.max())
         if np.isinf(most):
             return AxisValue(
@@ -266,7 +259,7 @@ class Designs:
                 each.refine(place)
         return False
 
-    def _candidates(self, rows: IntArray) -> list[NDArray[np.bool_]]:
+    def _candidates(self, rows: IntArray) -> list[BoolArray]:
         """Per model, which points could matter: shape (shapes, rows). What nothing fits never does.
 
         Of one model those that no other with the same shape dominates; of several the
@@ -295,10 +288,8 @@ class Designs:
         """Evaluate points best first, until no other can beat the best of them."""
         looked_for = 0
         while looked_for < MOST_EVALUATED:
-            potential, found = (
-                self._together([each.potential for each in known]),
-                self._together([each.found for each in known]),
-            )
+            potential = self._together([each.potential for each in known])
+            found = self._together([each.found for each in known])
             place = int(potential.argmax())
             if np.isinf(potential[place]) or potential[place] <= found.max() * (1.0 + ROUNDING):
                 return
@@ -334,11 +325,9 @@ class Designs:
             for _ in range(MOST_ROUNDS):
                 if not len(open_):
                     break
-                few, open_, bounds = (
-                    open_[:PRICED_AGAIN],
-                    open_[PRICED_AGAIN:],
-                    bounds[PRICED_AGAIN:],
-                )
+                few = open_[:PRICED_AGAIN]
+                open_ = open_[PRICED_AGAIN:]
+                bounds = bounds[PRICED_AGAIN:]
                 chips = priced(
                     self.run,
                     hardware.only([hardware.accelerators.accelerator(row) for row in few.tolist()]),
@@ -351,10 +340,8 @@ class Designs:
                 )
                 if optimum.value > most * (1.0 + ROUNDING):
                     choices = [optimum.choices[model.name] for model in self.run.problem.models]
-                    most, best = (
-                        optimum.value,
-                        (chips.run.hardware.accelerator(optimum.row), choices),
-                    )
+                    most = optimum.value
+                    best = (chips.run.hardware.accelerator(optimum.row), choices)
                 left = bounds > most * (1.0 + PROVEN)
                 open_, bounds = open_[left], bounds[left]
         ceiling = max(ceiling, float(bounds.max(initial=-np.inf)))

@@ -163,11 +163,9 @@ def expert_report(
     ``shapes`` are of the expert's width. A plan that does not fit is reported with its reason and
     the time it would take, one that does not apply with its reason alone.
     """
-    graph, source, degrees = (
-        shapes[0].graph,
-        expert_plans().source,
-        (expert.tp, expert.pp, expert.dp),
-    )
+    graph = shapes[0].graph
+    source = expert_plans().source
+    degrees = (expert.tp, expert.pp, expert.dp)
     unsuited = _why_unsuited(graph, expert)
     plans = [replace(shape.plan, pp=expert.pp, dp=expert.dp) for shape in shapes]
     unsuited = unsuited or too_many_devices(run, plans[0].devices, row)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import SIZES, VARIED
+from phaze_common.array_types import FloatArray
 from Solver.hardware import DesignedChips
 from Solver.results import AxisBounds
-
-FloatArray = NDArray[np.float64]
 
 AXES = (*SIZES, *VARIED)
 

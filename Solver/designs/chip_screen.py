@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.coverage import check_functions
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from GraphExtractor.many import load_or_extract_all
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.chip_figures import ChipFigures
 from Solver.designs.closing import reached
 from Solver.designs.run import ROUNDING, Run
@@ -35,35 +35,18 @@ from Solver.hardware import DesignedChips
 from Solver.plans.closed_shapes import ClosedShapes
 from Solver.problem import ModelProblem
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 FEW_CHIPS = 1024  # of which no bounds are taken together; that are searched as soon as bounded
-SAMPLE, SAMPLED = (
-    256,
-    (0.01, 0.1),
-)  # so many chips of these parts of all, the most promising, are tried first
-FIRST_SHAPES, MANY_TIMES = (
-    16,
-    3,
-)  # of those with the highest bounds, and so many times as many by weaker ones
-AT_ONCE, MORE = (
-    2048,
-    4,
-    # chips bounded by prices together at first, and how many times as many then: they have cores in
-    # common
-)
-FEW_PAIRS, SEARCHED = (
-    8,
-    64,
-    # chips times shapes that are left to the search of what is left; chips searched together at
-    # first
-)
-TRIED, TRIED_SHAPES, EVALUATED = (
-    8,
-    4,
-    8,
-)  # chips whose plans are searched together, shapes, and points of these
+# So many chips of these parts of all, the most promising, are tried first
+SAMPLE, SAMPLED = (256, (0.01, 0.1))
+# Of those with the highest bounds, and so many times as many by weaker ones
+FIRST_SHAPES, MANY_TIMES = (16, 3)
+# Chips bounded by prices together at first, and how many times as many then: they have cores in
+# common
+AT_ONCE, MORE = (2048, 4)
+# Chips times shapes that are left to the search of what is left; chips searched together at first
+FEW_PAIRS, SEARCHED = (8, 64)
+# Chips whose plans are searched together, shapes, and points of these
+TRIED, TRIED_SHAPES, EVALUATED = (8, 4, 8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,9 +251,9 @@ class Screen:
             number for number, most in bounded.of_shapes.items() if most >= self._least
         ]
 
-    def open(self, rows: IntArray) -> NDArray[np.bool_]:
+    def open(self, rows: IntArray) -> BoolArray:
         """Which of the chips ``rows`` might have the best design."""
-        still: NDArray[np.bool_] = self.most[rows] >= self._least
+        still: BoolArray = self.most[rows] >= self._least
         return still
 
     @property

@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from GraphExtractor.graph import GraphKey, ModelGraph
+from phaze_common.array_types import BoolArray, FloatArray
 from phaze_common.progress import SilentProgress
 from Solver.designs.costs import Part, PricedShapes
 from Solver.designs.run import Run
@@ -20,8 +20,6 @@ from Solver.designs.shape_dominance import sample_joules_of
 from Solver.plans.best_plan import ConfigurationPlans
 from Solver.plans.least_iterations import PlanLines, Work
 from Solver.problem import ModelProblem
-
-FloatArray = NDArray[np.float64]
 
 HALVINGS = 64
 ROUNDING = 1e-9  # relative: a plan this close to what is worth it is looked at
@@ -51,11 +49,9 @@ def reached(
 ) -> Reached:
     """What plans of ``shape``, with groups ``lying`` so, reach on the chips of ``run``, if it is
     ``least`` or more."""
-    quiet, figures, objective = (
-        replace(run, progress=SilentProgress()),
-        run.hardware.figures,
-        run.problem.objective,
-    )
+    quiet = replace(run, progress=SilentProgress())
+    figures = run.hardware.figures
+    objective = run.problem.objective
     most, found = np.full((2, len(figures)), -np.inf)
     priced = PricedShapes(quiet, model, graphs, [shape], {shape: frozenset(lying)}).shape(0)
     if priced is None:
@@ -92,7 +88,7 @@ def _search(
     slowest_s: FloatArray,
     least_s: FloatArray,
     found_s: FloatArray,
-    held: NDArray[np.bool_],
+    held: BoolArray,
 ) -> None:
     """Lower ``least_s``, what no plan is below as far as that is below ``slowest_s``, and
     ``found_s``; (chips,) each."""

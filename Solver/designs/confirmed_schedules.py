@@ -6,13 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.layer_costs import layer_names, moded_layers
 from Estimator.plans.results import Status
 from GraphExtractor.graph import OperatorGraph, Recompute
+from phaze_common.array_types import FloatArray
 from phaze_common.progress import Advance
 from Solver.designs.joint import Choice
 from Solver.designs.network_times import core_type
@@ -22,8 +20,6 @@ from Solver.hardware import DesignedChips
 from Solver.results import ScheduleConfirmation
 from Solver.schedule import confirm_with_ilp
 from Solver.schedule.problem import CoreType, Mode, Schedule, ScheduleProblem
-
-FloatArray = NDArray[np.float64]
 
 SCHEDULE_TIME_LIMIT_S = 60.0
 CONFIRMATION_TOLERANCE = 1e-6  # relative, between the native makespan and the ILP's
@@ -50,10 +46,8 @@ class LayerSchedule:
 
     def busy(self, cores: CoreType) -> float:
         """Fraction of the core-seconds of a type in which its cores compute."""
-        schedule, count = (
-            self.schedule,
-            self.problem.num_tc if cores is CoreType.TC else self.problem.num_vc,
-        )
+        schedule = self.schedule
+        count = self.problem.num_tc if cores is CoreType.TC else self.problem.num_vc
         waiting_s = sum(
             float(self.exposed_s[each.operator]) * (1 if each.mode is Mode.ALL else 1 / count)
             for each in schedule.assignments

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes
 from GraphExtractor.graph import GraphKey, ModelGraph
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.designs.run import Lying, Run
 from Solver.hardware import Hardware, PricedGraph
 from Solver.paths.stage_graph import StageGraph
@@ -21,9 +21,6 @@ from Solver.plans.closed_shapes import NONE_CLOSED, ClosedShapes
 from Solver.plans.shape_plans import ShapePlans
 from Solver.problem import ModelProblem
 from Solver.schedule.solver import Effort
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MANY_SHAPES = 256  # whose plans together hold gigabytes of prices
 
@@ -115,7 +112,7 @@ class Shape:
         return replace(self, parts=tuple(parts))
 
 
-def pass_seconds(costs: LayerCosts, rows: NDArray[np.int64] | slice = slice(None)) -> FloatArray:
+def pass_seconds(costs: LayerCosts, rows: IntArray | slice = slice(None)) -> FloatArray:
     """Forward and whole backward seconds of every distinct layer, shape (configurations ``rows``, 2
     * distinct layers)."""
     backward = costs.backward.arithmetic_s[rows] + costs.recompute.arithmetic_s[rows]

@@ -12,12 +12,9 @@ looked at. Where a schedule is not proven shortest it counts with the least time
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from phaze_common.array_types import FloatArray, IntArray
 
 
 def dominators(columns: FloatArray, least: FloatArray | None = None) -> IntArray:

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.combination import Combination
 from Solver.designs.points import ROUNDING, PointGroup, PointStatus
 from Solver.problem import Objective, SearchProblem
 
-FloatArray = NDArray[np.float64]
 CANDIDATES_AT_ONCE = 32
 
 
@@ -73,15 +72,12 @@ def joint_optimum(
         if sum(best.evaluate_rivals(rivals) for best in bests.values()):
             continue
         energy_j = combination.mean({model: best.energy_j for model, best in bests.items()})
-        better = (
-            -most[rivals] if alone else np.zeros(len(rivals))
-        )  # of several, what differs so little is how it was combined
+        # Of several, what differs so little is how it was combined
+        better = -most[rivals] if alone else np.zeros(len(rivals))
         row = int(rivals[np.lexsort((energy_j[rivals], area_mm2[rivals], better))[0]])
-        enough, area, energy = (
-            float(most[top]) * (1.0 - ROUNDING),
-            float(area_mm2[row]),
-            float(energy_j[row]),
-        )
+        enough = float(most[top]) * (1.0 - ROUNDING)
+        area = float(area_mm2[row])
+        energy = float(energy_j[row])
         every = [group for mine in groups.values() for group in mine]
         if not alone or not any(
             group.evaluate_smaller(objective, enough, area, energy) for group in every
@@ -112,9 +108,8 @@ def best_for_all_models(
     by_model = {
         model.name: _groups_of(model.name, groups, memory_bytes) for model in problem.models
     }
-    if not all(by_model.values()) or (
-        len(by_model) > 1 and not problem.own_best
-    ):  # no plan of some model exists, or fits
+    # No plan of some model exists, or fits
+    if not all(by_model.values()) or (len(by_model) > 1 and not problem.own_best):
         return None
     return joint_optimum(by_model, problem.combination, problem.objective)
 
@@ -179,11 +174,11 @@ class _BestPoints:
     groups: Sequence[PointGroup]
     objective: Objective
     alone: bool
-    group: NDArray[np.int64]
-    point: NDArray[np.int64]
+    group: IntArray
+    point: IntArray
     bound: FloatArray
     energy_j: FloatArray
-    evaluated: NDArray[np.bool_]
+    evaluated: BoolArray
 
     @property
     def value(self) -> FloatArray:
@@ -197,12 +192,12 @@ class _BestPoints:
     def choice(self, row: int) -> Choice:
         return Choice(self.groups[int(self.group[row])], int(self.point[row]))
 
-    def evaluate(self, rows: NDArray[np.int64]) -> None:
+    def evaluate(self, rows: IntArray) -> None:
         for index, group in enumerate(self.groups):
             mine = rows[(self.group[rows] == index) & np.isfinite(self.bound[rows])]
             group.evaluate(self.point[mine])
 
-    def evaluate_rivals(self, rows: NDArray[np.int64]) -> int:
+    def evaluate_rivals(self, rows: IntArray) -> int:
         """Evaluate what might equal the best points of the accelerators ``rows``; how many there
         were."""
         found = 0

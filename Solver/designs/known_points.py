@@ -6,16 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.designs.dominance import dominators
 from Solver.designs.joint import Choice
 from Solver.designs.points import PointGroup, PointStatus
 from Solver.designs.shape_dominance import deciding_columns, plan_columns
 from Solver.problem import Objective
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class ModelPoints:
@@ -57,7 +54,7 @@ class ModelPoints:
         fitting: list[int] = self._fitting[self._size_of[self._fitting] == memory_bytes].tolist()
         return fitting
 
-    def held(self, memory_bytes: int) -> NDArray[np.bool_]:
+    def held(self, memory_bytes: int) -> BoolArray:
         """Which configurations have so much memory, shape (configurations,)."""
         return next(group.held for group in self._groups if group.key.memory_bytes == memory_bytes)
 
@@ -122,12 +119,11 @@ class PointsOfRows:
     plan found reaches, and what might be found still (``potential``).
     """
 
-    def __init__(self, points: ModelPoints, rows: IntArray, mask: NDArray[np.bool_]) -> None:
+    def __init__(self, points: ModelPoints, rows: IntArray, mask: BoolArray) -> None:
         self.points, self.rows, self.mask = points, rows, mask
         self.bound, self.found, self.potential = self._largest(np.arange(len(rows)))
-        self._seconds: dict[
-            int, tuple[IntArray, FloatArray]
-        ] = {}  # by shape: of which places, and those
+        # By shape: of which places, and those
+        self._seconds: dict[int, tuple[IntArray, FloatArray]] = {}
 
     def _largest(self, places: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
         points, rows, mask = self.points, self.rows[places], self.mask[:, places]
@@ -188,14 +184,12 @@ class PointsOfRows:
         )
 
 
-def undominated_rows(
-    points: Sequence[tuple[ModelPoints, int]], rows: IntArray
-) -> NDArray[np.bool_]:
+def undominated_rows(points: Sequence[tuple[ModelPoints, int]], rows: IntArray) -> BoolArray:
     """Which of ``rows`` none of them dominates in all of ``points``, each a model and a shape:
     shape (rows,)."""
     found, least = (
         np.concatenate([model.columns(shape, rows, least=each) for model, shape in points], axis=1)
         for each in (False, True)
     )
-    alive: NDArray[np.bool_] = dominators(found, least) < 0
+    alive: BoolArray = dominators(found, least) < 0
     return alive

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_common.array_types import IntArray
 from Solver.designs.chip_axes import axis_bounds
 from Solver.designs.chip_screen import Screen
 from Solver.designs.costs import MANY_SHAPES
@@ -20,8 +20,6 @@ from Solver.designs.run import ROUNDING, Kept, Run
 from Solver.designs.shape_bounds_on_chips import at_peak_rates, priced
 from Solver.designs.trial_designs import best_of_kept
 from Solver.hardware import DesignedChips
-
-IntArray = NDArray[np.int64]
 
 MANY_POINTS = 100_000  # chips times shapes from which on bounds of all are worth their time
 FEW_SHAPES = 8  # of which no bounds are taken together
@@ -38,9 +36,8 @@ def screened(run: Run, least: float = 0.0) -> Run:
     hardware, problem = run.hardware, run.problem
     if run.kept is not None or problem.front or not isinstance(hardware, DesignedChips):
         return run
-    if (
-        hardware.figures.purchase is not None
-    ):  # these bounds know neither how many devices can be bought nor what they count
+    # These bounds know neither how many devices can be bought nor what they count
+    if hardware.figures.purchase is not None:
         return run
     shapes = max(sum(1 for _ in model.space.shapes()) for model in problem.models)
     least = least if len(problem.models) == 1 else 0.0
@@ -112,13 +109,11 @@ def _joint(
             for screen in screens
         }
         rows = rows[combination.of(bounds) >= least]
-    joint, bounds = (
-        [],
-        {
-            each.model.name: each.bounded(rows, range(len(each.shapes)), priced).most
-            for each in screens
-        },
-    )
+    joint = []
+    bounds = {
+        each.model.name: each.bounded(rows, range(len(each.shapes)), priced).most
+        for each in screens
+    }
     for screen, (mine, numbers) in zip(screens, left, strict=True):
         more = [
             number

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable, OperatorTimes
 from Estimator.chips.least_prices import least_table
 from Estimator.plans.groups import LayerGroups
 from GraphExtractor.graph import GraphKey, ModelGraph, OperatorGraph, Recompute
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.designs.layer_times import chip_layer_costs
 from Solver.designs.network_times import PassNetwork, schedule_structure
 from Solver.designs.schedule_times import GraphTimes, ScheduledGraph
@@ -27,9 +27,6 @@ from Solver.schedule.beside import beside, longest_chain
 from Solver.schedule.problem import CoreType, ScheduleStructure
 from Solver.schedule.solver import Effort
 from Solver.schedule.structure import closure, members
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 NEGLIGIBLE = (0.0, 0.05, 0.25)  # of the longest operator of a pass
 ROWS_AT_ONCE = 8192  # accelerators bounded together, which bounds memory
@@ -83,9 +80,8 @@ def least_times(graph: ModelGraph, table: LatencyTable, network: PassNetwork) ->
         for which, operators in enumerate(
             (layer.forward, layer.backward, layer.backward_selective)
         ):
-            if (
-                operators not in known
-            ):  # many layers have nothing that selective recomputation runs again
+            # Many layers have nothing that selective recomputation runs again
+            if operators not in known:
                 known[operators] = _least_pass(operators, table, network)
             found[:, which, :, place] = known[operators]
     seconds, joules = found

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.pass_parts import PassParts, operator_parts
 from Estimator.plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
 from GraphExtractor.graph import OperatorGraph, Recompute
+from phaze_common.array_types import FloatArray
 from Solver.designs.schedule_times import BACKWARD, BACKWARD_SELECTIVE, FORWARD, ScheduledGraph
 from Solver.schedule.attribution import attributed
 from Solver.schedule.problem import Mode
-
-FloatArray = NDArray[np.float64]
 
 ATTRIBUTION_TIME_LIMIT_S = 60.0
 
@@ -85,10 +83,8 @@ def _pass_parts(scheduled: ScheduledGraph, operators: OperatorGraph, row: int) -
     for each in schedule.assignments:
         alone[each.operator] = each.mode is Mode.ALL
     network, rows = scheduled.network, np.array([row])
-    priced, collective_s = (
-        scheduled.table.price(operators, rows, network.panels),
-        network.collectives_s(operators, rows),
-    )
+    priced = scheduled.table.price(operators, rows, network.panels)
+    collective_s = network.collectives_s(operators, rows)
     exposed_s = scheduled.exposed_s(operators, row, schedule)
     parts = operator_parts(operators, priced, 0, alone, collective_s.reshape(-1), exposed_s)
     return attributed(problem, schedule, parts)
@@ -103,8 +99,7 @@ def _costs_of(parts: Sequence[PassParts], total_s: FloatArray) -> PassCosts:
         for field in fields(PassParts)
     }
     known_s = np.array([[each.total_s for each in parts]])
-    scale = np.divide(
-        total_s, known_s, out=np.ones_like(total_s), where=known_s > 0.0
-    )  # 1 but for rounding
+    # 1 but for rounding
+    scale = np.divide(total_s, known_s, out=np.ones_like(total_s), where=known_s > 0.0)
     scaled = {name: column * scale for name, column in columns.items()}
     return PassCosts(host_s=nothing, products_s=nothing, **scaled)

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, fields
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable
 from Estimator.chips.part_prices import Lookup
@@ -26,14 +25,12 @@ from Estimator.chips.signatures import sent_bytes
 from Estimator.chips.tensor_core import CorePrices
 from Estimator.plans.compiled import outer
 from GraphExtractor.graph import ModelGraph, OperatorGraph, Recompute
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.threads import threads
 from Solver.designs.network_times import PassNetwork, schedule_structure
 from Solver.plans.least_iterations import Work
 from Solver.schedule.beside import Beside, beside, longest_chain
 from Solver.schedule.problem import CoreType
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 ROWS_PER_TASK = 65536
 # of the longest vector work of a pass, on average of all cores: less is left out, which many cores
@@ -54,14 +51,16 @@ class _Kind(IntEnum):
     FREQUENT_BACKWARD_SELECTIVE = 6
 
 
+# How often each ``_Kind`` runs
 PASSES = {
     Recompute.NONE: (1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0),
     Recompute.SELECTIVE: (1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0),
     Recompute.FULL: (1.0, 2.0, 1.0, 0.0, 2.0, 1.0, 0.0),
-}  # how often each ``_Kind`` runs
+}
+# By ``Work``
 COUNTED = np.array(
     [(1, 1, 1, 1, 1, 1, 1), (0, 0, 0, 0, 1, 1, 1), (0, 0, 0, 0, 1, 0, 0)], dtype=np.float64
-)  # by ``Work``
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,10 +171,8 @@ def _passes(graph: ModelGraph) -> Iterator[tuple[OperatorGraph, _Kind, int]]:
         for operators in (layer.forward, layer.backward) if index in ends else ():
             yield operators, _Kind.ENDS, ends.count(index)
         if index in middle:
-            count, more = (
-                middle.count(index),
-                _Kind.FREQUENT_FORWARD - _Kind.FORWARD if index == frequent else 0,
-            )
+            count = middle.count(index)
+            more = _Kind.FREQUENT_FORWARD - _Kind.FORWARD if index == frequent else 0
             yield layer.forward, _Kind(_Kind.FORWARD + more), count
             yield layer.backward, _Kind(_Kind.BACKWARD + more), count
             yield (
@@ -194,13 +191,11 @@ class _Group:
     beside: Beside
     tensor_s: FloatArray  # (tensor cores,), of operators without vector work
     vector_s: FloatArray  # (vector cores,), of operators without products
-    attached_s: (
-        FloatArray  # (vector cores,), of vector work that follows products of the same operator
-    )
+    # (vector cores,), of vector work that follows products of the same operator
+    attached_s: FloatArray
     waiting_s: FloatArray  # (networks,)
-    fused: dict[tuple[int, int], float] = field(
-        default_factory=dict
-    )  # how often: places of products and of their vector work
+    # How often: places of products and of their vector work
+    fused: dict[tuple[int, int], float] = field(default_factory=dict)
 
 
 class _Sums:
@@ -209,10 +204,8 @@ class _Sums:
 
     def __init__(self, table: LatencyTable, network: PassNetwork) -> None:
         self._table, self._network = table, network
-        self._tensor_cores, self._vector_cores = (
-            len(table.accelerators.tensor_cores),
-            len(table.accelerators.vector_cores),
-        )
+        self._tensor_cores = len(table.accelerators.tensor_cores)
+        self._vector_cores = len(table.accelerators.vector_cores)
         self._of_networks, self.network_of = network.distinct(len(table.accelerators))
         self._groups: dict[tuple[_Kind, Beside], _Group] = {}
         self._tensor_one, self._vector_one = table.tensor.single_s, table.vector.single_s
@@ -256,11 +249,9 @@ class _Sums:
                 if place in chain:
                     self._group(kind, around).waiting_s += repeats * waits_s[place]
                 continue
-            tensor, element, merges = (
-                int(at.tensor[place]),
-                int(at.element[place]),
-                int(at.merges[place]),
-            )
+            tensor = int(at.tensor[place])
+            element = int(at.element[place])
+            merges = int(at.merges[place])
             self._add_joules(kind, repeats, tensor, element, merges)
             if vector_s.get(place, np.inf) < negligible_s:
                 continue
@@ -294,10 +285,8 @@ class _Sums:
     def _group(self, kind: _Kind, around: Beside) -> _Group:
         around = Beside(0, 0, 0) if around.alone else around
         if (kind, around) not in self._groups:
-            tensor_s, (vector_s, attached_s) = (
-                np.zeros(self._tensor_cores),
-                np.zeros((2, self._vector_cores)),
-            )
+            tensor_s = np.zeros(self._tensor_cores)
+            (vector_s, attached_s) = np.zeros((2, self._vector_cores))
             waiting_s = np.zeros(len(self._of_networks))
             self._groups[kind, around] = _Group(
                 kind, around, tensor_s, vector_s, attached_s, waiting_s
@@ -385,7 +374,7 @@ class _Sums:
                 done.result()
         return pass_s
 
-    def _arrays(self) -> tuple[NDArray[np.float64] | IntArray, ...]:
+    def _arrays(self) -> tuple[FloatArray | IntArray, ...]:
         """What the compiled loop over chips takes."""
         groups = list(self._groups.values())
         fused = [
@@ -464,12 +453,10 @@ def _fill_seconds(
     sums = np.empty((4, passes))
     for chip in range(pass_s.shape[1]):
         tc, vc, network = tc_index[chip], vc_index[chip], network_of[chip]
-        of_products[:], of_fused[:], of_pairs[:], sums[:] = (
-            tensor_s[tc],
-            tensor_s[tc],
-            unfused_share[tc],
-            0.0,
-        )
+        of_products[:] = tensor_s[tc]
+        of_fused[:] = tensor_s[tc]
+        of_pairs[:] = unfused_share[tc]
+        sums[:] = 0.0
         for fused in range(len(counts)):
             product_s, tail_s, group = products_s[tc, fused], tails_s[vc, fused], group_of[fused]
             of_products[group] += counts[fused] * product_s
@@ -480,9 +467,8 @@ def _fill_seconds(
         for group in range(groups):
             kind, wait_s = kinds[group], waiting_s[network, group]
             work_s = of_fused[group] + vector_s[vc, group] + attached_s[vc, group]
-            if (
-                limits[group, 0] + limits[group, 1] + limits[group, 2] == 0
-            ):  # nothing runs beside them
+            # Nothing runs beside them
+            if limits[group, 0] + limits[group, 1] + limits[group, 2] == 0:
                 for way in range(4):
                     sums[way, kind] += work_s + wait_s
                 continue

@@ -36,11 +36,9 @@ def model_shapes(
     model = replace(model, space=model.space.within(run.hardware.figures.most_devices))
     kept, closed = run.kept, NONE_CLOSED
     if kept is not None and chosen is None:
-        chosen, closed, lying = (
-            kept.shapes[model.name],
-            kept.closed_shapes[model.name],
-            kept.lying.get(model.name),
-        )
+        chosen = kept.shapes[model.name]
+        closed = kept.closed_shapes[model.name]
+        lying = kept.lying.get(model.name)
     plans = list(model.space.shapes() if chosen is None else chosen)
     keys = list(dict.fromkeys(model.graph_key(shape) for shape in plans))
     with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:

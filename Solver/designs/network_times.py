@@ -25,21 +25,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable, OperatorTimes, occupies
 from Estimator.cost_model import PieceTimes
 from Estimator.plans.streams import exposed_s
 from GraphExtractor.graph import Collective, Operator, OperatorGraph
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.schedule.problem import CoreType, ScheduleStructure
 from Solver.schedule.structure import closure, members
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
-ALONE_FACTOR = (
-    2.0  # times the serial schedule: no schedule that has an operator this long is as short
-)
+# Times the serial schedule: no schedule that has an operator this long is as short
+ALONE_FACTOR = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,10 +115,8 @@ class PassNetwork:
         if not any(operator.streamed for operator in graph.operators):
             return times
         single, spread = table.piece_times(graph, rows, self.panels)
-        single_s, all_s = (
-            times.single_s + self.exposed_s(graph, single, rows),
-            times.all_s + self.exposed_s(graph, spread, rows),
-        )
+        single_s = times.single_s + self.exposed_s(graph, single, rows)
+        all_s = times.all_s + self.exposed_s(graph, spread, rows)
         single_j, alone = times.single_j.copy(), sharing_links(graph)
         single_s[:, alone] = ALONE_FACTOR * all_s.sum(axis=1)[:, None]
         single_j[:, alone] = times.all_j[:, alone]

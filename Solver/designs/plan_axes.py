@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
 from Estimator.plans.plan import group_order_of
 from Estimator.plans.results import Status
 from Estimator.plans.uniform_plans import ORDERS, UniformPlans
+from phaze_common.array_types import IntArray
 from phaze_common.choices import GroupOrder, KeyExchange, LayoutName, Objective, Recompute
 from phaze_common.progress import Advance
 from Solver.designs.costs import Part, Shape
@@ -25,8 +25,6 @@ from Solver.plans.best_plan import ConfigurationPlans
 from Solver.plans.fastest_plans import EVERY, NONE, Fastest, FastestPlans, PlansWithValues
 from Solver.plans.shape_plans import ShapePlans
 from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
-
-IntArray = NDArray[np.int64]
 
 MOST_VALUES = 48  # of an axis: of more, powers of two, both ends and what the optimum has
 
@@ -193,9 +191,8 @@ class _Model:
         }
 
     def _with_values(self, each: _Listed, codes: Sequence[IntArray]) -> PlansWithValues:
-        figures = (
-            self._run.hardware.figures
-        )  # the fastest plans are told, of those that can be bought
+        # The fastest plans are told, of those that can be bought
+        figures = self._run.hardware.figures
         had = figures.weights(Objective.THROUGHPUT, self._row, each.plans.plans.devices)
         priced = partial(
             ConfigurationPlans, each.plans, each.part.costs, self._row, self._memory_bytes, had
@@ -262,14 +259,10 @@ class _Model:
     def _value(self, value: str, found: Fastest, closed_s: float) -> AxisValue:
         if found.plan is None:
             return AxisValue(value, Status.INFEASIBLE, 0.0, 0.0, None, int(self._memory_bytes), {})
-        samples, omitted = (
-            self._groups[0].batch_samples,
-            any(group.omitted for group in self._groups),
-        )
-        reached, bound = (
-            samples / found.iteration_s,
-            samples / min(found.bound_s, found.iteration_s, closed_s),
-        )
+        samples = self._groups[0].batch_samples
+        omitted = any(group.omitted for group in self._groups)
+        reached = samples / found.iteration_s
+        bound = samples / min(found.bound_s, found.iteration_s, closed_s)
         status = (
             Status.OPTIMAL if bound <= reached * (1.0 + PROVEN) and not omitted else Status.FEASIBLE
         )

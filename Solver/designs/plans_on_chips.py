@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
+from phaze_common.array_types import FloatArray
 from phaze_common.progress import SilentProgress
 from Solver.designs.chip_screen import Screen
 from Solver.designs.costs import PricedShapes, Shape, pass_seconds
@@ -31,9 +31,6 @@ from Solver.designs.shape_dominance import sample_joules_of
 from Solver.hardware import DesignedChips
 from Solver.plans.best_plan import ConfigurationPlans, Hint
 from Solver.plans.least_iterations import Work
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 PROVEN = 1e-9  # relative gap below which a value is said to be proven
 
@@ -132,18 +129,15 @@ class ModelOnChips:
         """Of the shapes of ``screen`` those with these ``numbers``; ``bounded``, by the lines of
         their plans from the start."""
         assert isinstance(run.hardware, DesignedChips)
-        self.model, self.numbers, self._hardware, self._evaluated = (
-            screen.model,
-            tuple(numbers),
-            run.hardware,
-            evaluated,
-        )
+        self.model = screen.model
+        self.numbers = tuple(numbers)
+        self._hardware = run.hardware
+        self._evaluated = evaluated
         self._objective, self._bounds = run.problem.objective, screen.shape_bounds
         self._priced = PricedShapes(run, screen.model, screen.graphs, screen.shapes)
         self._shapes: dict[int, Shape | None] = {}
-        self._used: dict[
-            int, list[int]
-        ] = {}  # evaluated plans by which a shape is bounded already, by part
+        # Evaluated plans by which a shape is bounded already, by part
+        self._used: dict[int, list[int]] = {}
         self._hints: dict[tuple[int, int], Hint] = {}
         self.figures, count = run.hardware.figures, run.hardware.configurations
         roomiest, own = float(max(run.problem.memory_bytes)), self.figures.memory_bytes
@@ -222,10 +216,8 @@ class ModelOnChips:
         memory, stream = float(self._memory[row]), float(self.figures.stream_bytes_per_s[row])
         found = list[_Evaluated]()
         for which, part in enumerate(shape.parts):
-            key, layers_s = (
-                (self.model.name, shape.plan, part.groups),
-                pass_seconds(part.costs, np.array([row]))[0],
-            )
+            key = (self.model.name, shape.plan, part.groups)
+            layers_s = pass_seconds(part.costs, np.array([row]))[0]
             known = self._evaluated.same(key, layers_s, memory, stream)
             if known is None:
                 plans = ConfigurationPlans(part.plans_on(row), part.costs, row, memory)

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.degrees import UniformPlan
+from phaze_common.array_types import FloatArray
 from Solver.chip_figures import ChipFigures
 from Solver.designs.costs import Part, Shape
 from Solver.plans.best_plan import BestPlan, ConfigurationPlans, Hint
 from Solver.plans.shape_plans import ShapePlans
 from Solver.problem import Objective
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

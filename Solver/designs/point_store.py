@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from phaze_common.arrays import load_arrays, store_arrays
 from phaze_common.files import content_key, load_or_set_aside
 from phaze_common.numbers import number
@@ -26,12 +26,12 @@ class StoredPoints:
     fullest stage, and degrees.
     """
 
-    points: NDArray[np.int64]
-    iteration_s: NDArray[np.float64]
-    least_s: NDArray[np.float64]
-    memory_bytes: NDArray[np.float64]
-    dp: NDArray[np.int64]
-    pp: NDArray[np.int64]
+    points: IntArray
+    iteration_s: FloatArray
+    least_s: FloatArray
+    memory_bytes: FloatArray
+    dp: IntArray
+    pp: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class StoredBounds:
     """Lower bounds on the iteration seconds of points of a group, shape (points,); infinite where
     none is asked for."""
 
-    bound_s: NDArray[np.float64]
+    bound_s: FloatArray
 
 
 class PointStore:
@@ -57,9 +57,7 @@ class PointStore:
         """The hash; empty without a folder."""
         return "" if self._folder is None else self._folder.name
 
-    def bounds(
-        self, asked: NDArray[np.bool_], compute: Callable[[NDArray[np.bool_]], NDArray[np.float64]]
-    ) -> NDArray[np.float64]:
+    def bounds(self, asked: BoolArray, compute: Callable[[BoolArray], FloatArray]) -> FloatArray:
         """The bounds of the points that are ``asked``: stored ones, else ``compute(asked)``, which
         are then stored.
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.degrees import UniformPlan
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.chip_figures import ChipFigures
 from Solver.designs.costs import MANY_SHAPES, ModelShapes, Shape
 from Solver.designs.dominance import dominators
@@ -33,12 +33,8 @@ from Solver.plans.closed_shapes import NONE_CLOSED, ClosedShapes
 from Solver.plans.shape_plans import ShapePlans
 from Solver.problem import Objective
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
-OF_OBJECTIVE = (
-    4  # points evaluated at once because of what they may reach under the objective alone
-)
+# Points evaluated at once because of what they may reach under the objective alone
+OF_OBJECTIVE = 4
 ROUND_LIMIT = 512  # points evaluated between two prunings, which is also what a killed run can lose
 PROVEN = 1e-9  # relative gap below which a value is said to be proven
 ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good point
@@ -95,12 +91,10 @@ class PointGroup:
         """``batch_samples`` is the global batch size, ``most_steps`` as of
         ``ConfigurationPlans.best``."""
         self.pursuit, self._chips = pursuit, figures
-        self.key, self.shapes, self.closed, self.batch_samples = (
-            key,
-            tuple(shapes),
-            closed,
-            batch_samples,
-        )
+        self.key = key
+        self.shapes = tuple(shapes)
+        self.closed = closed
+        self.batch_samples = batch_samples
         self.configurations, self.sample_tokens = len(figures), sample_tokens
         self.figures = figures.some(np.tile(np.arange(len(figures)), len(self.shapes)))
         self.area_mm2, self.held = self.figures.area_mm2, figures.holding(key.memory_bytes)
@@ -165,10 +159,8 @@ class PointGroup:
         most_steps: int | None = None,
     ) -> PointGroup:
         """The points of all shapes of a model with one micro-batch size and ``memory_bytes``."""
-        key, space = (
-            PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes),
-            shapes.model.space,
-        )
+        key = PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes)
+        space = shapes.model.space
         samples, tokens = space.base.global_batch_size, space.sequence_length
         return cls(
             key,
@@ -219,9 +211,10 @@ class PointGroup:
         bound = self.throughput_bound
         if self.figures.caps is None:
             return bound
+        # No plan counts more
         most = self.figures.weights(
             self.pursuit.objective, np.arange(len(bound)), self.figures.caps
-        )  # no plan counts more
+        )
         assert most is not None  # as there are caps
         return bound * most
 
@@ -432,7 +425,7 @@ class PointGroup:
                 found < 0, -1, found + first
             )
 
-    def _bounds(self, asked: NDArray[np.bool_]) -> FloatArray:
+    def _bounds(self, asked: BoolArray) -> FloatArray:
         """Least seconds of every point that is ``asked``, shape (points,); infinite elsewhere."""
         bounds = np.full(len(self.status), np.inf)
         for place in range(len(self.shapes)):
@@ -452,9 +445,8 @@ class PointGroup:
         columns = plan_columns(self.locate(int(points[0]))[1], self._chips, self.rows(points))
         for place in np.flatnonzero(dominators(columns) < 0).tolist():
             alike = points[(columns == columns[place]).all(axis=1)]
-            point = alike[
-                np.lexsort((self.energy_j[alike], self.area_mm2[alike]))[:1]
-            ]  # the smallest, and so an array
+            # The smallest, and so an array
+            point = alike[np.lexsort((self.energy_j[alike], self.area_mm2[alike]))[:1]]
             slower = points[(columns >= columns[place]).all(axis=1)]
             self._bound_by_themselves(slower, self.least_seconds(int(point[0])))
             if self.objective_bound(objective)[point[0]] < enough:
@@ -495,9 +487,8 @@ class PointGroup:
         closed = np.ones(len(still_open), dtype=np.bool_)
         if self.pursuit.front:
             counted_s = self.iteration_s[known] * self.weights[known]
-            throughput = (
-                self.batch_samples / counted_s
-            )  # found, which an unproven point's bound may be above
+            # Found, which an unproven point's bound may be above
+            throughput = self.batch_samples / counted_s
             evaluated = self.pursuit.values(
                 self.figures.some(known), self.energy_j[known], throughput
             )
@@ -512,10 +503,8 @@ class PointGroup:
         self.status[batch.points] = np.where(
             feasible, PointStatus.EVALUATED, PointStatus.INFEASIBLE
         )
-        self.iteration_s[batch.points], self.least_s[batch.points] = (
-            batch.iteration_s,
-            batch.least_s,
-        )
+        self.iteration_s[batch.points] = batch.iteration_s
+        self.least_s[batch.points] = batch.least_s
         self.memory_bytes[batch.points] = batch.memory_bytes
         self.dp[batch.points], self.pp[batch.points] = batch.dp, batch.pp
         inner = self._inner_devices[batch.points // self.configurations]

@@ -13,10 +13,10 @@ import logging
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.groups import LayerGroups
 from GraphExtractor.graph import GraphKey
+from phaze_common.array_types import BoolArray
 from phaze_common.numbers import number
 from Solver.designs.costs import ModelShapes
 from Solver.designs.point_store import PointStore
@@ -29,7 +29,7 @@ from Solver.schedule.solver import Effort
 
 logger = logging.getLogger(__name__)
 INCUMBENTS = 64  # points evaluated to know what has to be beaten
-Chosen = NDArray[np.bool_]  # shape (shapes, configurations)
+Chosen = BoolArray  # shape (shapes, configurations)
 
 
 def proven_shapes(run: Run, shapes: ModelShapes) -> ModelShapes:
@@ -37,9 +37,8 @@ def proven_shapes(run: Run, shapes: ModelShapes) -> ModelShapes:
     they can be."""
     for effort in (Effort.QUICK, Effort.THOROUGH):
         tried = np.zeros((len(shapes.shapes), run.hardware.configurations), np.bool_)
-        while (
-            wanted := _open(run, shapes, effort) & ~tried
-        ).any():  # what is scheduled anew may dominate less
+        # What is scheduled anew may dominate less
+        while (wanted := _open(run, shapes, effort) & ~tried).any():
             shapes = _refined(run, shapes, wanted, effort)
             tried |= wanted
     left = int(_open(run, shapes, Effort.THOROUGH).any(axis=0).sum())
@@ -56,11 +55,9 @@ def proven_shapes(run: Run, shapes: ModelShapes) -> ModelShapes:
 def _open(run: Run, shapes: ModelShapes, effort: Effort) -> Chosen:
     """Configurations whose schedules are not proven shortest, could matter and are worth so much
     ``effort``."""
-    roomiest, several, pursuit = (
-        max(run.problem.memory_bytes),
-        len(run.problem.models) > 1,
-        Pursuit.of(run.problem),
-    )
+    roomiest = max(run.problem.memory_bytes)
+    several = len(run.problem.models) > 1
+    pursuit = Pursuit.of(run.problem)
     unproven = np.stack([(shape.excess > 1.0) & shape.fits(roomiest) for shape in shapes.shapes])
     if several and effort is Effort.QUICK:  # what one model's best dominates may be the best of all
         return unproven
@@ -75,10 +72,8 @@ def _open(run: Run, shapes: ModelShapes, effort: Effort) -> Chosen:
 
 def _could_be_best(run: Run, shapes: ModelShapes) -> Chosen:
     """Points that might reach the best of those evaluated here, shape (shapes, configurations)."""
-    objective, could = (
-        run.problem.objective,
-        np.zeros(run.hardware.configurations * len(shapes.shapes), np.bool_),
-    )
+    objective = run.problem.objective
+    could = np.zeros(run.hardware.configurations * len(shapes.shapes), np.bool_)
     roomier = None
     for size in sorted(run.problem.memory_bytes, reverse=True):
         group = PointGroup.of(

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_common.array_types import FloatArray
 from phaze_common.choices import FrontAxis, Objective
 from Solver.chip_figures import ChipFigures
 from Solver.pareto import Values
 from Solver.problem import SearchProblem
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,8 @@ MONOTONE_IN: Mapping[
         {FrontAxis.THROUGHPUT, FrontAxis.ENERGY, FrontAxis.CARBON}
     ),
 }
-BREAKING_TIES = frozenset(
-    {FrontAxis.AREA, FrontAxis.ENERGY}
-)  # of equally good designs the smallest wins, then the least energy
+# Of equally good designs the smallest wins, then the least energy
+BREAKING_TIES = frozenset({FrontAxis.AREA, FrontAxis.ENERGY})
 OF_OBJECTIVES = frozenset[FrontAxis]().union(*MONOTONE_IN.values())
 
 

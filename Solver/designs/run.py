@@ -43,9 +43,8 @@ class Stores:
     points: Path | None
 
 
-Lying = Mapping[
-    UniformPlan, frozenset[LayerGroups]
-]  # by shape how its groups within a layer may lie; others: in any way
+# By shape how its groups within a layer may lie; others: in any way
+Lying = Mapping[UniformPlan, frozenset[LayerGroups]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,14 +12,12 @@ from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable, OperatorTimes
 from GraphExtractor.graph import ModelGraph, OperatorGraph
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from phaze_common.arrays import load_arrays, store_arrays
 from phaze_common.files import load_or_set_aside
 from Solver.designs.network_times import PassNetwork, schedule_structure
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
 from Solver.schedule.solver import Effort, ScheduleSolver
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 PROVEN_GAP = 1e-8  # relative; solvers prove to 1e-9 and better
 ROWS_AT_ONCE = 8192  # accelerators priced together, which bounds memory
@@ -153,9 +151,8 @@ def _scheduled(scheduled: ScheduledGraph, rows: IntArray, effort: Effort) -> Gra
     found = np.empty((4, 3, len(rows), len(layers)))
     for which, graphs in enumerate(passes):
         for layer, operators in enumerate(graphs):
-            if (
-                operators not in known
-            ):  # many layers have nothing that selective recomputation runs again
+            # Many layers have nothing that selective recomputation runs again
+            if operators not in known:
                 known[operators] = _pass_times(scheduled, operators, rows, effort)
             found[:, which, :, layer] = known[operators]
     seconds, least_s, joules, least_joules = found
@@ -180,10 +177,8 @@ def _pass_times(
             structure, times.single_s, times.all_s, *cores, effort
         )
         proven = solved.bound_s >= solved.makespan_s * (1.0 - PROVEN_GAP)
-        joules, least_joules = (
-            _energy_j(times, solved.all_mode),
-            np.minimum(times.all_j, times.single_j).sum(axis=1),
-        )
+        joules = _energy_j(times, solved.all_mode)
+        least_joules = np.minimum(times.all_j, times.single_j).sum(axis=1)
         found[0, part] = solved.makespan_s
         found[1, part] = np.where(proven, solved.makespan_s, solved.bound_s)
         found[2, part] = joules
@@ -191,6 +186,6 @@ def _pass_times(
     return found
 
 
-def _energy_j(times: OperatorTimes, all_mode: NDArray[np.bool_]) -> FloatArray:
+def _energy_j(times: OperatorTimes, all_mode: BoolArray) -> FloatArray:
     energy: FloatArray = np.where(all_mode, times.all_j, times.single_j).sum(axis=1)
     return energy

@@ -14,22 +14,19 @@ from collections import defaultdict
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups, layer_groups
 from Estimator.plans.uniform_plans import have_like_groups
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.choices import GroupOrder
 from Solver.designs.costs import PricedShapes, Shape
 from Solver.plans.axes import AXES
 from Solver.plans.best_plan import FIRST_STEPS, ConfigurationPlans
 from Solver.plans.closed_shapes import ClosedShapes
 from Solver.plans.shape_bounds import least_iteration_s
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MOST_OF_VALUE = 16  # shapes with plans that are looked at for what one value of an axis allows
 MOST_WITHOUT = 32  # of them, where no plan of any fits
@@ -67,10 +64,8 @@ def least_seconds(priced: PricedShapes) -> FloatArray | None:
     """Seconds that no plan of each shape is below, shape (shapes,); None where the hardware does
     not tell them apart quickly."""
     run, plans = priced.run, priced.plans
-    least_s, groups_of = (
-        np.zeros(len(plans)),
-        _Groups(priced.model.space.devices, run.hardware.cluster),
-    )
+    least_s = np.zeros(len(plans))
+    groups_of = _Groups(priced.model.space.devices, run.hardware.cluster)
     alike: dict[UniformPlan, list[int]] = defaultdict(list)  # but for where their groups lie
     for number, plan in enumerate(plans):
         alike[replace(plan, group_order=GroupOrder.DATA_INNER)].append(number)
@@ -118,9 +113,8 @@ class _Screen:
     def __init__(self, priced: PricedShapes, least_s: FloatArray) -> None:
         self._priced, self._least_s = priced, least_s
         self._sizes = sorted(priced.run.problem.memory_bytes)
-        self._found: dict[
-            tuple[int, int], float
-        ] = {}  # seconds of the best plan, of a shape with so much memory
+        # Seconds of the best plan, of a shape with so much memory
+        self._found: dict[tuple[int, int], float] = {}
         self._beyond: dict[tuple[int, int], float] = {}  # seconds that none is below
         self.shapes: dict[int, Shape | None] = {}
 

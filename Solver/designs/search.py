@@ -116,9 +116,8 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
                 size: best_for_all_models(problem, groups, size) for size in problem.memory_bytes
             }
             best_points = [group.best(problem.objective) for group in groups]
-        counts = count(
-            run, groups
-        )  # after these, which may evaluate points that the search of a group pruned
+        # After these, which may evaluate points that the search of a group pruned
+        counts = count(run, groups)
         scored = tuple(
             scored_point(run, optimum, shapes, size, counts)
             for size, optimum in optima.items()
@@ -216,9 +215,8 @@ def point_group(
     folder = run.stores.points
     if folder is not None:
         graphs = dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes)
-        times = [
-            shape.times_key for shape in shapes.shapes
-        ]  # which more effort may have shortened since an earlier run
+        # Which more effort may have shortened since an earlier run
+        times = [shape.times_key for shape in shapes.shapes]
         decisive = () if run.hardware.figures.purchase is None else (run.problem.objective.value,)
         key = (
             run.pricing,
@@ -255,9 +253,8 @@ def scored_point(
         layers = schedule_layers(run, choice)
         expert = expert_of(run, model, choice, shapes, optimum.row, memory_bytes)
         plans[model] = with_expert(model_plan(run, choice, layers), expert)
-        if (
-            layers and run.best_known is None
-        ):  # of a device no operators are scheduled; of parts only the best is confirmed
+        # Of a device no operators are scheduled; of parts only the best is confirmed
+        if layers and run.best_known is None:
             with run.progress.phase(
                 f"ILP confirmation of {label(model)}, {size_text(memory_bytes)}", len(layers)
             ) as advance:
@@ -271,13 +268,10 @@ def scored_point(
     )
     open_bound = optimum.best_open_bound
     if run.kept is not None:
-        proven = run.kept.proves(
-            optimum.value
-        )  # else another memory is better, or a part is not known
-        optimal, open_bound = (
-            optimal and proven,
-            _joined_bound(open_bound, run.kept.open_bound if proven else run.kept.closed),
-        )
+        # Else another memory is better, or a part is not known
+        proven = run.kept.proves(optimum.value)
+        optimal = optimal and proven
+        open_bound = _joined_bound(open_bound, run.kept.open_bound if proven else run.kept.closed)
     point = DesignPoint(
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         optimal=optimal,
@@ -392,9 +386,8 @@ def _why_infeasible(groups: Sequence[PointGroup]) -> str:
     for part in [part for each in groups for shape in each.shapes for part in shape.parts]:
         least = part.plans.leanest_bytes(least)
     needed = f"; the leanest needs {size_text(least)}" if math.isfinite(least) else ""
-    most = group.figures.some(
-        np.flatnonzero(group.held)
-    ).most_devices  # of a chip with so much memory
+    # Of a chip with so much memory
+    most = group.figures.some(np.flatnonzero(group.held)).most_devices
     bought = "" if most is None else f" of the {most:,} devices at most that max_cluster_cost buys"
     return (
         f"no plan of {label(group.key.model)} fits {size_text(group.key.memory_bytes)} per "

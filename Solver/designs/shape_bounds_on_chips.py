@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable, populate_estimates
 from Estimator.chips.least_prices import least_table
@@ -20,6 +19,7 @@ from Estimator.plans.layer_costs import GraphNetwork, LayerSizes, layer_sizes
 from Estimator.plans.offload import NOTHING
 from Estimator.plans.rates import Machine
 from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Recompute
+from phaze_common.array_types import FloatArray
 from Solver.chip_figures import ChipFigures
 from Solver.designs.least_work import CoreWork, LeastWork, core_work, least_work, most_frequent
 from Solver.designs.network_times import PassNetwork
@@ -32,8 +32,6 @@ from Solver.plans.shape_plans import ShapePlans
 from Solver.plans.space import PlanSpace
 from Solver.problem import ModelProblem
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 MakeTable = Callable[[ModelGraph, DesignedChips], LatencyTable]  # prices, or what bounds them
 
 
@@ -118,10 +116,8 @@ class ShapeBounds:
         """As ``on`` of one shape, where its groups lie in ways that cost the same alone; of each
         such way and memory."""
         shape = self.shapes[number]
-        graph, alike = (
-            self._graphs[self.model.graph_key(shape)],
-            defaultdict[tuple[float, ...], list[LayerGroups]](list),
-        )
+        graph = self._graphs[self.model.graph_key(shape)]
+        alike = defaultdict[tuple[float, ...], list[LayerGroups]](list)
         table = make_table(graph, hardware)
         collectives = list(dict.fromkeys(_collectives(graph)))
         for groups in self._lying(number):

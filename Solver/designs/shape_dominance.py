@@ -6,22 +6,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.iteration import sample_joules
 from Estimator.plans.layer_costs import LayerCosts
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.chip_figures import ChipFigures
 from Solver.designs.costs import Shape, pass_seconds
 from Solver.designs.dominance import dominators
 from Solver.designs.pursuit import Pursuit
 from Solver.problem import Objective
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 
 def shape_dominators(
-    shape: Shape, figures: ChipFigures, chosen: NDArray[np.bool_], pursuit: Pursuit
+    shape: Shape, figures: ChipFigures, chosen: BoolArray, pursuit: Pursuit
 ) -> IntArray:
     """For every configuration that is ``chosen`` one of them that dominates it under ``shape``, or
     -1: (configurations,).
@@ -67,7 +64,7 @@ def plan_columns(shape: Shape, figures: ChipFigures, rows: IntArray) -> FloatArr
     )
 
 
-def undominated(shape: Shape, figures: ChipFigures, pursuit: Pursuit) -> NDArray[np.bool_]:
+def undominated(shape: Shape, figures: ChipFigures, pursuit: Pursuit) -> BoolArray:
     """Configurations that could matter under ``shape`` among those with as much memory, shape
     (configurations,)."""
     alive = np.zeros(len(figures), dtype=np.bool_)

@@ -7,17 +7,14 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.network.crossings import parts_of
 from Estimator.plans.assignment import Assignment, fitting, splits
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.uniform_plans import UniformPlans
+from phaze_common.array_types import BoolArray, IntArray
 from phaze_common.choices import GroupOrder
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 NEVER = np.iinfo(np.int64).max  # no prime divides 1
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from Estimator.network.cluster import Cluster
 from Estimator.plans.axes import COMPARED, PlanAxis
 from Estimator.plans.uniform_plans import ORDERS, UniformPlans
+from phaze_common.array_types import BoolArray, IntArray
 from phaze_common.choices import GroupOrder
 
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
 Value = int | str | bool
 
 

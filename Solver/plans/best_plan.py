@@ -18,6 +18,7 @@ from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.layer_costs import LayerCosts
 from Estimator.plans.rates import slower_of
 from Estimator.plans.stage_totals import StageTimes, time_columns, times_of
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.paths.cut_bounds import (
     FIRST,
     FIXED_BYTES,
@@ -31,9 +32,6 @@ from Solver.paths.cut_search import cut_s, search_cuts
 from Solver.paths.stage_tables import Loads, Priced, empty_loads, fill_loads
 from Solver.plans.bounds import plan_bounds_s
 from Solver.plans.shape_plans import DegreesKey, ShapePlans
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MOST_STEPS = 4_000_000  # stages tried in one search through cuts: some tenths of a second
 FIRST_STEPS = 20_000  # for a first incumbent
@@ -94,12 +92,10 @@ class ConfigurationPlans:
         weights: FloatArray | None = None,
         least_s: FloatArray | None = None,
     ) -> None:
-        self.shared, self.costs, self.configuration, self.memory_bytes = (
-            shared,
-            costs,
-            configuration,
-            memory_bytes,
-        )
+        self.shared = shared
+        self.costs = costs
+        self.configuration = configuration
+        self.memory_bytes = memory_bytes
         graph = shared.stages
         layers = time_columns(costs, configuration)
         self.times: StageTimes = graph.times(layers)
@@ -108,11 +104,9 @@ class ConfigurationPlans:
         self._tables = np.empty((4, shared.most_stages, graph.nodes))
         self._priced: dict[DegreesKey, Priced] = {}
         waits = shared.machine.pass_starts != PassStarts()
-        adds, machine, devices = (
-            bool(costs.accumulation_s[configuration].any()),
-            shared.machine,
-            shared.plans.devices,
-        )
+        adds = bool(costs.accumulation_s[configuration].any())
+        machine = shared.machine
+        devices = shared.plans.devices
         varied = bool(machine.variation) and len(shared) > 1 and devices.min() < devices.max()
         self._take_longer = waits or adds or varied  # passes, than ``loads`` say
         self._weights = np.ones(len(shared)) if weights is None else weights
@@ -152,10 +146,7 @@ class ConfigurationPlans:
             self.bounds_s = np.where(np.isinf(weights), np.inf, self.bounds_s) * weights
 
     def best(
-        self,
-        incumbent_s: float = np.inf,
-        hint: Hint | None = None,
-        most_steps: int | None = None,
+        self, incumbent_s: float = np.inf, hint: Hint | None = None, most_steps: int | None = None
     ) -> BestPlan:
         """The best plan that beats ``incumbent_s``; what ``hint`` names is tried first.
 
@@ -178,10 +169,8 @@ class ConfigurationPlans:
             if not best.fits:
                 status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
             elif best.complete:
-                status[index], bounds_s[index] = (
-                    PlanStatus.EVALUATED,
-                    max(bounds_s[index], min(best_s, best.seconds)),
-                )
+                status[index] = PlanStatus.EVALUATED
+                bounds_s[index] = max(bounds_s[index], min(best_s, best.seconds))
         best_s = min(best_s, best.seconds)
         if best.hint is not None:
             plan_s[best.hint.index] = best_s
@@ -221,9 +210,8 @@ class ConfigurationPlans:
             status[index] = PlanStatus.EVALUATED
             bounds_s[index] = min(best_s, found.seconds) if found.complete else bound_s
         proven_s = min(best_s, float(bounds_s[status == PlanStatus.EVALUATED].min(initial=np.inf)))
-        if (
-            best.hint is not None and status[best.hint.index] != PlanStatus.EVALUATED
-        ):  # the first one tried, which no cut beats
+        # The first one tried, which no cut beats
+        if best.hint is not None and status[best.hint.index] != PlanStatus.EVALUATED:
             status[best.hint.index], bounds_s[best.hint.index] = PlanStatus.EVALUATED, best_s
         return BestPlan(
             best.plan,

@@ -8,14 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import inlined, outer
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.paths.stage_graph import Stages
 from Solver.paths.stage_tables import Loads
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class PlanBounds(NamedTuple):
@@ -29,15 +26,13 @@ class PlanBounds(NamedTuple):
     infinite, unused collectives 0.
     """
 
-    skip: NDArray[np.bool_]
+    skip: BoolArray
     pp: IntArray
     micro_batches: IntArray
     least_messages_s: FloatArray  # over one boundary, both ways
     least_one_way_s: FloatArray  # over one boundary, whichever way is shorter
     most_one_way_s: FloatArray  # over one boundary
-    follows: NDArray[
-        np.bool_
-    ]  # whether all data-parallel communication follows the last backward pass
+    follows: BoolArray  # whether all data-parallel communication follows the last backward pass
     least_step_s: FloatArray
     tied_s: FloatArray
     sync_fixed_s: FloatArray

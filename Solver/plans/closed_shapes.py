@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.degrees import UniformPlan
-
-FloatArray = NDArray[np.float64]
+from phaze_common.array_types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

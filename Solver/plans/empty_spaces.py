@@ -31,9 +31,8 @@ def why_empty(space: PlanSpace, layers: int, cluster: Cluster) -> str:
     if space.has_plans(layers, cluster):
         return ""
     rules = _rules(space, layers, cluster)
-    return next(
-        rule.words() for rule in rules if not rule.space.has_plans(rule.layers, cluster)
-    )  # the last is ``space``
+    # The last is ``space``
+    return next(rule.words() for rule in rules if not rule.space.has_plans(rule.layers, cluster))
 
 
 def _rules(space: PlanSpace, layers: int, cluster: Cluster) -> Iterator[_Rule]:
@@ -89,10 +88,8 @@ def _any_batch(space: PlanSpace, layers: int) -> int:
     """A batch that is whole rounds of micro-batches of one sequence, for any replicas and any
     interleaved depth there can be."""
     degrees = [dp for dp in space.dp_degrees or (space.devices,) if dp <= space.devices] or [1]
-    blocks, replicas = (
-        max(layers - 2, 1),
-        math.lcm(*degrees),
-    )  # an interleaved depth divides the blocks
+    # An interleaved depth divides the blocks
+    blocks, replicas = (max(layers - 2, 1), math.lcm(*degrees))
     return blocks * (replicas if replicas < LARGEST_BATCH else max(degrees))
 
 

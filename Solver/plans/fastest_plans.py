@@ -12,15 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.degrees import UniformPlan
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.progress import Advance
 from Solver.paths.cut_bounds import ROUNDING
 from Solver.plans.best_plan import FIRST_STEPS, MOST_STEPS, ConfigurationPlans
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 EVERY = -1  # of plans for which any value says the same: they have all of them
 NONE = -2  # of plans whose value is not asked about
@@ -183,9 +180,8 @@ class FastestPlans:
                 continue
             if not bounded[index]:
                 bounded[index] = True
-                tight_s = plans.bound(
-                    index, beaten_s
-                )  # beyond what is to be beaten it says nothing of the cuts it closed
+                # Beyond what is to be beaten it says nothing of the cuts it closed
+                tight_s = plans.bound(index, beaten_s)
                 bounds_s[index] = max(bound_s, min(tight_s, beaten_s))
                 if np.isfinite(tight_s):
                     heapq.heappush(waiting, (0, float(bounds_s[index]), index))

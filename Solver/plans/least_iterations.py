@@ -40,34 +40,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
 from Estimator.plans.layer_costs import LayerCosts, PassCosts
 from Estimator.plans.stage_price import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.pareto import nondominated
 from Solver.paths.cut_bounds import ROUNDING
 from Solver.plans.best_plan import ConfigurationPlans
 from Solver.plans.shape_plans import ShapePlans
 
-SHARES = (
-    0.0,
-    0.5,
-    0.8,
-    0.9,
-    1.0,
-)  # of work in like layers, for which plans that fit are told from those that do not
-FEW, STEP, HIDDEN_STEPS = (
-    32,
-    0.003,
-    16,
-)  # lines that are all looked at; else steps, relative or of a second, of fewer ones
+# Of work in like layers, for which plans that fit are told from those that do not
+SHARES = (0.0, 0.5, 0.8, 0.9, 1.0)
+# Lines that are all looked at; else steps, relative or of a second, of fewer ones
+FEW, STEP, HIDDEN_STEPS = (32, 0.003, 16)
 ALL = 1e6  # seconds that a second hides where no exchange shows
-MOST_ROUNDS = (
-    24  # of taking lines away whose plans do not fit; those that stay only make the bound weaker
-)
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+# Of taking lines away whose plans do not fit; those that stay only make the bound weaker
+MOST_ROUNDS = 24
 
 
 @dataclass(frozen=True)
@@ -116,7 +105,7 @@ class Work:
             )
         )
 
-    def some(self, chips: NDArray[np.bool_]) -> Work:
+    def some(self, chips: BoolArray) -> Work:
         """That of some chips."""
         return Work(*(getattr(self, each.name)[chips] for each in fields(self)))
 
@@ -182,9 +171,9 @@ class LeastIterations:
     def _few(self, work: Work) -> LeastIterations:
         """Fewer lines that are at most as high and, where there is at least as much as the least of
         ``work``, hardly lower."""
-        least, least_work = (
-            np.empty(1),
-            (getattr(work, each.name).min(keepdims=True, initial=np.inf) for each in fields(work)),
+        least = np.empty(1)
+        least_work = (
+            getattr(work, each.name).min(keepdims=True, initial=np.inf) for each in fields(work)
         )
         _fill_least(*self._columns, *least_work, least)
         if not np.isfinite(least[0]):
@@ -221,7 +210,7 @@ class LeastIterations:
         kept = np.flatnonzero(nondominated(-np.ascontiguousarray(less_is_better)))
         return self._some(kept[np.argsort(self.constant_s[kept], kind="stable")])
 
-    def _some(self, rows: IntArray | NDArray[np.bool_]) -> LeastIterations:
+    def _some(self, rows: IntArray | BoolArray) -> LeastIterations:
         return LeastIterations(*(column[rows] for column in self._columns))
 
 
@@ -349,12 +338,10 @@ def _exchanges(plans: ShapePlans, alike: LikeLayers) -> tuple[FloatArray, FloatA
             .min(axis=-1)
             .max(axis=-1)
         )
-        left = (
-            np.cumprod(rates.groups.sizes, axis=-1) / rates.groups.sizes
-        )  # what inner levels divide a tensor by
-        per_byte_s = (per_byte_s / left[:, None]).sum(axis=-1)[
-            rates.group
-        ]  # (plans, kinds of collectives, of parameters)
+        # What inner levels divide a tensor by
+        left = np.cumprod(rates.groups.sizes, axis=-1) / rates.groups.sizes
+        # (plans, kinds of collectives, of parameters)
+        per_byte_s = (per_byte_s / left[:, None]).sum(axis=-1)[rates.group]
         experts = alike.expert_parameters if rates.expert_split else 0.0
         parameters = np.array([alike.parameters - experts, experts])
         bytes_each = {

@@ -4,7 +4,6 @@ micro-batch."""
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
@@ -18,14 +17,10 @@ from Estimator.plans.many_rates import (
 )
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-
-MOST_ROUNDS = (
-    4  # plans of a class that others are compared with: hardly any is closed by a later one
-)
+# Plans of a class that others are compared with: hardly any is closed by a later one
+MOST_ROUNDS = 4
 
 
 def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
@@ -44,9 +39,8 @@ def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
     if plans.shape.divided_by == 1 and len(plans):
         stages = plans.assigned[:, 1]
         even = replica_parts(plans, cluster).all(axis=0)
-        within = (
-            replicas_within_first_tier(plans, cluster) & plans.overlap_gradients
-        )  # what is hidden slows computation down
+        # What is hidden slows computation down
+        within = replicas_within_first_tier(plans, cluster) & plans.overlap_gradients
         alike = (
             plans.pp,
             plans.micro_batches,
@@ -111,9 +105,8 @@ class _Groups:
             for size, stride in zip(sizes, strides, strict=True)
             if (size[~self._even] > 1).any()
         ]
-        if isinstance(
-            plans.shape.group_order, Assignment
-        ):  # plans that are compared have ends that lie alike
+        # Plans that are compared have ends that lie alike
+        if isinstance(plans.shape.group_order, Assignment):
             ends = np.ones_like(plans.pp), np.ones_like(plans.pp)
         else:
             ends = (

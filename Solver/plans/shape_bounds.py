@@ -9,15 +9,13 @@ there is room for dp pp groups of devices at most.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.devices.software import Software
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.rates import Machine, between_s, hides_tensor_collectives, slower_of
 from Estimator.plans.stage_totals import PassTotals, StageTimes
+from phaze_common.array_types import FloatArray
 from Solver.plans.space import PlanSpace
-
-FloatArray = NDArray[np.float64]
 
 
 def least_iteration_s(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
 from Estimator.network.costs import MOST_ALGORITHMS
@@ -31,15 +30,13 @@ from Estimator.plans.stage_price import PlanRates
 from Estimator.plans.stage_totals import StageTimes, times_of
 from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans
 from GraphExtractor.graph import CollectiveKind, ModelGraph
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.paths.cut_bounds import ROUNDING
 from Solver.paths.memory import least_fullest_bytes
 from Solver.paths.stage_graph import StageGraph, stage_graph
 from Solver.paths.stage_tables import Links, Priced, fill_least_messages, fill_prices, least_largest
 from Solver.plans.bounds import PlanBounds
 from Solver.plans.sparse_tables import TablesOfStages
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 AT_ONCE = 1024  # plans whose rates are priced together
 
@@ -54,9 +51,8 @@ class DegreesKey:
     overlap: bool
     groups: tuple[int, int]  # which rates, of those priced together
     single: bool
-    in_flight: (
-        int  # micro-batches of which activations are in host memory, where that has an end; else 0
-    )
+    # Micro-batches of which activations are in host memory, where that has an end; else 0
+    in_flight: int
     devices: int  # that wait for the slowest of them; 0 where all are alike
 
 
@@ -109,9 +105,9 @@ class ShapePlans:
                 self.__dict__.pop(name, None)
 
     @cached_property
-    def interleaved(self) -> NDArray[np.bool_]:
+    def interleaved(self) -> BoolArray:
         """Plans with several chunks per stage, shape (plans,)."""
-        several: NDArray[np.bool_] = self.plans.interleave > 1
+        several: BoolArray = self.plans.interleave > 1
         return several
 
     @cached_property
@@ -226,10 +222,8 @@ class ShapePlans:
         """
         reserved = self.machine.software.reserved_memory.value
         saved = self.stages.sizes.saved_bytes[self.stages.stages.to_end[self.stages.nodes - 1]]
-        pp, held = (
-            self.plans.pp,
-            np.minimum(self.plans.pp, self.plans.micro_batches).astype(np.float64),
-        )
+        pp = self.plans.pp
+        held = np.minimum(self.plans.pp, self.plans.micro_batches).astype(np.float64)
         inverse = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1.0, pp.max(initial=1) + 1.0))])
         inverses = inverse[held.astype(np.int64)] + (pp - held) / held
         state = (self.parameter_bytes - reserved) * pp
@@ -258,9 +252,9 @@ class ShapePlans:
             least = min(least, self._least_fullest_bytes(index))
         return least
 
-    def stages_fit(self, memory_bytes: float) -> NDArray[np.bool_]:
+    def stages_fit(self, memory_bytes: float) -> BoolArray:
         """Stages that fit under some plan, whatever the others hold, shape (edges,)."""
-        fits: NDArray[np.bool_] = self._least_stage_bytes <= memory_bytes * (1.0 + ROUNDING)
+        fits: BoolArray = self._least_stage_bytes <= memory_bytes * (1.0 + ROUNDING)
         return fits
 
     @cached_property
@@ -268,12 +262,10 @@ class ShapePlans:
         """What every stage holds at least with one micro-batch, shape (edges,)."""
         plans = self.plans
         kinds = (self._kept_in_flight * 2 * ZERO_STAGES + plans.working) * 2 + (plans.pp == 1)
-        more = np.where(
-            self._tables.used, -self._tables.lookups, plans.dp
-        )  # which hold less, but for rows that they read
-        most = np.lexsort((more, kinds))[
-            np.flatnonzero(np.diff(np.sort(kinds), append=-1))
-        ]  # replicas of each kind
+        # Which hold less, but for rows that they read
+        more = np.where(self._tables.used, -self._tables.lookups, plans.dp)
+        # Replicas of each kind
+        most = np.lexsort((more, kinds))[np.flatnonzero(np.diff(np.sort(kinds), append=-1))]
         fixed: FloatArray = np.min([self.after_passes(index)[2] for index in most.tolist()], axis=0)
         return fixed + self.stages.sizes.saved_bytes
 
@@ -300,12 +292,8 @@ class ShapePlans:
         pp, micro_batches = int(plans.pp[index]), int(plans.micro_batches[index])
         zero, replicas = int(plans.sharding[index]), int(plans.dp[index])
         lookups = int(self._tables.lookups[index]) if self._tables.used[index] else 0
-        key = (
-            pp,
-            min(pp, micro_batches),
-            zero,
-            replicas if zero else lookups,
-        )  # without ZeRO replicas hold the same
+        # Without ZeRO replicas hold the same
+        key = (pp, min(pp, micro_batches), zero, replicas if zero else lookups)
         if key not in self._fullest:
             fixed_bytes, saved_bytes = self.after_passes(index)[2], graph.sizes.saved_bytes
             self._fullest[key] = least_fullest_bytes(
@@ -320,9 +308,8 @@ class ShapePlans:
         shape, plans, cluster = self.plans.shape, self.plans, self.machine.cluster
         parts = replica_parts(plans, cluster)
         even = parts.all(axis=0)
-        joined = (
-            plans.layouts.replica_strides == shape.inner_devices
-        )  # context-parallel devices and replicas are neighbours
+        # Context-parallel devices and replicas are neighbours
+        joined = plans.layouts.replica_strides == shape.inner_devices
         sizes, strides = (np.where(joined, *levels) for levels in replica_levels(plans))
         nothing = self.plans.overlap_gradients | (plans.zero_stage == 3) | (plans.dp == 1)
         left = np.where(even | joined, 1.0, 1.0 / shape.sequence_devices)
@@ -438,10 +425,8 @@ class ShapePlans:
     def stage_prices(self, index: int, times: StageTimes) -> Priced:
         """All stages with ``times`` in full under plan ``index``; those with as many layers of each
         kind are priced once."""
-        graph, shared = (
-            self.stages,
-            self.stages.tied_parameters if self.plans.pp[index] == 1 else 0.0,
-        )
+        graph = self.stages
+        shared = self.stages.tied_parameters if self.plans.pp[index] == 1 else 0.0
         priced = Priced(*(np.empty(len(graph.like)) for _ in range(5)))
         fill_prices(self.rates(index), times, graph.sizes, graph.examples, shared, priced)
         alike = graph.examples[graph.like]
@@ -485,9 +470,8 @@ class ShapePlans:
             .astype(np.int64)[::-1]
         )
         kind_of = np.ascontiguousarray(crossed) if len(crossed) else np.zeros(1, np.int64)
-        if (
-            len(crossed) and (crossed == crossed[0]).all()
-        ):  # as of the deepest plan, whose first rows are those of the others
+        # As of the deepest plan, whose first rows are those of the others
+        if len(crossed) and (crossed == crossed[0]).all():
             least_s = self._least_messages(np.full(self.most_stages, crossed[0]))[: plan.pp]
         else:
             least_s = self._least_messages(kind_of)[: plan.pp]

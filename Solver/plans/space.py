@@ -11,7 +11,6 @@ from itertools import groupby, product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import Assignment
@@ -19,12 +18,10 @@ from Estimator.plans.degrees import Layout, UniformPlan
 from Estimator.plans.offload import NOTHING
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import Recompute
+from phaze_common.array_types import IntArray
 from phaze_common.choices import GroupOrder
 from Solver.plans.assignments import of_groups, ordered, placed_beside
 from Solver.plans.replicas import undominated
-
-IntArray = NDArray[np.int64]
-
 
 # axes whose values a ``PlanSpace`` combines by rules
 COMBINED = frozenset(
@@ -183,9 +180,8 @@ class PlanSpace:
         """The same with those that others dominate."""
         groups = self.devices // shape.inner_devices
         most_replicas = min(groups, shape.global_batch_size // shape.micro_batch_size)
-        movable = (
-            len(cluster.tiers) > 1 or shape.sequence_devices > 1
-        )  # else replicas and context-parallel groups may part
+        # Else replicas and context-parallel groups may part
+        movable = len(cluster.tiers) > 1 or shape.sequence_devices > 1
         kinds: list[tuple[int, int, bool, int, bool]] = []
         replicas: list[IntArray] = [np.empty(0, np.int64)]
         placed: list[IntArray] = []

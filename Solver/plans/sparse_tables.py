@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.stage_totals import StageSizes
 from Estimator.plans.uniform_plans import UniformPlans
-
-FloatArray = NDArray[np.float64]
+from phaze_common.array_types import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +21,10 @@ class TablesOfStages:
     plans: UniformPlans
 
     @cached_property
-    def used(self) -> NDArray[np.bool_]:
+    def used(self) -> BoolArray:
         """Plans under which the gradients of tables are sparse (``stage_price.sparse_rows``), shape
         (plans,)."""
-        used: NDArray[np.bool_] = (self.plans.sharding == 0) & bool(self.sizes.tables.any())
+        used: BoolArray = (self.plans.sharding == 0) & bool(self.sizes.tables.any())
         return used
 
     @cached_property

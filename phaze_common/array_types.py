@@ -1,0 +1,8 @@
+"""Types of numpy arrays by what they hold; docstrings say their shapes."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
