@@ -4,8 +4,7 @@ exactly.
 The search does not say it: a design that is the best with its value may be dominated by one with
 another value. So dominance is asked again among the designs with each value, in what the objective
 depends on, and what it leaves is evaluated best first, under the bounds that the search has and
-tighter ones where these do not suffice.
-"""
+tighter ones where these do not suffice."""
 
 from __future__ import annotations
 
@@ -19,11 +18,11 @@ from Estimator.chips.own_links import own_links
 from Estimator.plans.results import Status
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.designs.chip_axes import AXES, axis_column
+from Solver.designs.evaluated_points import ModelPoints, PointsOfRows, undominated_rows
 from Solver.designs.joint import Choice
-from Solver.designs.known_points import ModelPoints, PointsOfRows, undominated_rows
 from Solver.designs.points import PROVEN, ROUNDING, PointGroup
-from Solver.designs.requery import priced
-from Solver.designs.run import Kept, Run
+from Solver.designs.re_solve import priced
+from Solver.designs.search_context import RemainingSpace, SearchContext
 from Solver.hardware import DesignedChips
 from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelPlan, PlanSummary
 
@@ -34,27 +33,26 @@ MEMORY = "hbm_bytes"
 
 
 def accelerator_axes(
-    run: Run, groups: Sequence[PointGroup], per_memory: Sequence[DesignPoint]
+    context: SearchContext, groups: Sequence[PointGroup], per_memory: Sequence[DesignPoint]
 ) -> tuple[AxisValues, ...]:
     """Every axis of the accelerator that has several values, and the memory if it has, with the
     best design of each value.
 
     ``groups`` are those of the search, whose points stay as they are, ``per_memory`` its best
-    designs, one of which is the best of all. None where the hardware is a device that exists.
-    """
-    hardware, sizes = run.hardware, run.problem.memory_bytes
+    designs, one of which is the best of all. None where the hardware is a device that exists."""
+    hardware, sizes = context.hardware, context.problem.memory_bytes
     if not isinstance(hardware, DesignedChips) or not per_memory:
         return ()
     best = max(per_memory, key=lambda point: point.value)
-    designs = Designs.of(run, groups)
-    if run.kept is not None:
-        return tuple(_axes_of_kept(run, run.kept, best, designs))
+    designs = Designs.of(context, groups)
+    if context.remaining is not None:
+        return tuple(_axes_of_remaining(context, context.remaining, best, designs))
     columns = {axis: np.array(axis_column(hardware, axis)) for axis in axes_of(hardware)}
     distinct = {
         axis: _in_order(axis, np.unique(column).tolist()) for axis, column in columns.items()
     }
     found: list[AxisValues] = []
-    with run.progress.phase(
+    with context.progress.phase(
         "best design of every value of the axes", sum(map(len, distinct.values()))
     ) as advance:
         for axis, column in columns.items():
@@ -78,19 +76,21 @@ def accelerator_axes(
     return tuple(found)
 
 
-def _axes_of_kept(
-    run: Run, kept: Kept, best: DesignPoint, designs: Designs
+def _axes_of_remaining(
+    context: SearchContext, remaining: RemainingSpace, best: DesignPoint, designs: Designs
 ) -> Iterator[AxisValues]:
-    """The same where bounds closed most of the space: values that are left, with the best design
+    """The same where bounds pruned most of the space: values that are left, with the best design
     known of each.
 
     What none with a value exceeds is told by the bounds of all chips of the space; nothing where a
-    part of it is not known.
-    """
-    assert isinstance(run.hardware, DesignedChips)
-    for axis in kept.axis_bounds.several if kept.closed < np.inf else ():
-        column, bounds = np.array(axis_column(run.hardware, axis)), kept.axis_bounds.most[axis]
-        chosen, values = _chosen(run.hardware, best, axis), []
+    part of it is not known."""
+    assert isinstance(context.hardware, DesignedChips)
+    for axis in remaining.axis_bounds.several if remaining.pruned_bound < np.inf else ():
+        column, bounds = (
+            np.array(axis_column(context.hardware, axis)),
+            remaining.axis_bounds.most[axis],
+        )
+        chosen, values = _chosen(context.hardware, best, axis), []
         for value in np.unique(column).tolist():
             if value == chosen:
                 values.append(_of_design(str(value), best))
@@ -164,21 +164,24 @@ class _Again:
 
 @dataclass(frozen=True, eq=False)
 class Designs:
-    """All designs of the search of ``run`` with as much memory as they may have."""
+    """All designs of the search of ``context`` with as much memory as they may have."""
 
-    run: Run
+    context: SearchContext
     models: Sequence[ModelPoints]
 
     @classmethod
-    def of(cls, run: Run, groups: Sequence[PointGroup]) -> Designs:
+    def of(cls, context: SearchContext, groups: Sequence[PointGroup]) -> Designs:
         """Those that ``groups`` are about."""
-        most, own = max(run.problem.memory_bytes), run.hardware.figures.memory_bytes is not None
-        roomiest = [group for group in groups if own or group.key.memory_bytes == most]
-        by_model = (
-            (model, [group for group in roomiest if group.key.model == model.name])
-            for model in run.problem.models
+        most, own = (
+            max(context.problem.memory_bytes),
+            context.hardware.figures.memory_bytes is not None,
         )
-        return cls(run, [ModelPoints(mine, run.problem.objective) for _, mine in by_model])
+        largest = [group for group in groups if own or group.key.memory_bytes == most]
+        by_model = (
+            (model, [group for group in largest if group.key.model == model.name])
+            for model in context.problem.models
+        )
+        return cls(context, [ModelPoints(mine, context.problem.objective) for _, mine in by_model])
 
     def best(self, value: str, rows: IntArray) -> AxisValue:
         """The best design on the configurations ``rows``, which are those with ``value``."""
@@ -192,7 +195,7 @@ class Designs:
         most, ceiling = float(found.max()), float(bound.max())
         if np.isinf(most):
             return AxisValue(
-                value, Status.INFEASIBLE, 0.0, 0.0, None, max(self.run.problem.memory_bytes), {}
+                value, Status.INFEASIBLE, 0.0, 0.0, None, max(self.context.problem.memory_bytes), {}
             )
         if ceiling > most * (1.0 + PROVEN):
             again = self._with_more_effort(value, rows, bound, most)
@@ -200,7 +203,7 @@ class Designs:
                 return again.best
             ceiling = max(most, again.ceiling)
         row, choices = self._smallest(known, rows, most)
-        return self._value(value, self.run.hardware.accelerator(row), choices, most, ceiling)
+        return self._value(value, self.context.hardware.accelerator(row), choices, most, ceiling)
 
     def known(self, value: str, rows: IntArray, most: float) -> AxisValue | None:
         """The best design that was found on ``rows``, none of which exceeds ``most``; None where
@@ -216,7 +219,7 @@ class Designs:
         choices = [each.best(place) for each in known]
         return self._value(
             value,
-            self.run.hardware.accelerator(int(rows[place])),
+            self.context.hardware.accelerator(int(rows[place])),
             choices,
             float(found[place]),
             most,
@@ -228,9 +231,8 @@ class Designs:
         """The smallest of the configurations ``rows`` that reach ``most``, with its points.
 
         What reaches it was looked for among those that none is faster than, of whatever size: so it
-        is looked for again among the smaller ones, until none of them can.
-        """
-        area_mm2 = self.run.hardware.figures.area_mm2
+        is looked for again among the smaller ones, until none of them can."""
+        area_mm2 = self.context.hardware.figures.area_mm2
         enough = most * (1.0 - ROUNDING)
         while True:
             ties = np.flatnonzero(self._together([each.found for each in known]) >= enough)
@@ -264,8 +266,7 @@ class Designs:
 
         Of one model those that no other with the same shape dominates; of several the
         configurations that none dominates under all shapes, since what one model's best dominates
-        may be the best for all.
-        """
+        may be the best for all."""
         masks = [np.zeros((len(model.upper), len(rows)), np.bool_) for model in self.models]
         for size in self.models[0].sizes:
             fitting = [model.fitting_in(size) for model in self.models]
@@ -296,16 +297,16 @@ class Designs:
             looked_for += sum(each.refine(place) for each in known)
 
     def _together(self, values: Sequence[FloatArray]) -> FloatArray:
-        names = (model.name for model in self.run.problem.models)
-        return self.run.problem.combination.of(dict(zip(names, values, strict=True)))
+        names = (model.name for model in self.context.problem.models)
+        return self.context.problem.combination.of(dict(zip(names, values, strict=True)))
 
     def _energy_j(self, known: Sequence[PointsOfRows], places: IntArray) -> FloatArray:
         """Joules per sample of the best points found, the mean of the models; shape (places,)."""
         joules = {
             model.name: each.energy_j(places)
-            for model, each in zip(self.run.problem.models, known, strict=True)
+            for model, each in zip(self.context.problem.models, known, strict=True)
         }
-        return self.run.problem.combination.mean(joules)
+        return self.context.problem.combination.mean(joules)
 
     def _with_more_effort(
         self, value: str, rows: IntArray, bound: FloatArray, most: float
@@ -314,9 +315,8 @@ class Designs:
         as a search spends.
 
         ``bound`` (rows,) is what none of them exceeds; those that might exceed ``most`` are priced
-        again, the nearest first.
-        """
-        hardware, best, ceiling = self.run.hardware, None, -np.inf
+        again, the nearest first."""
+        hardware, best, ceiling = self.context.hardware, None, -np.inf
         open_ = rows[np.argsort(-bound, kind="stable")][
             : int((bound > most * (1.0 + PROVEN)).sum())
         ]
@@ -329,7 +329,7 @@ class Designs:
                 open_ = open_[PRICED_AGAIN:]
                 bounds = bounds[PRICED_AGAIN:]
                 chips = priced(
-                    self.run,
+                    self.context,
                     hardware.only([hardware.accelerators.accelerator(row) for row in few.tolist()]),
                 )
                 optimum = chips.best_optimum()
@@ -339,9 +339,9 @@ class Designs:
                     ceiling, optimum.value if optimum.proven else optimum.best_open_bound or np.inf
                 )
                 if optimum.value > most * (1.0 + ROUNDING):
-                    choices = [optimum.choices[model.name] for model in self.run.problem.models]
+                    choices = [optimum.choices[model.name] for model in self.context.problem.models]
                     most = optimum.value
-                    best = (chips.run.hardware.accelerator(optimum.row), choices)
+                    best = (chips.context.hardware.accelerator(optimum.row), choices)
                 left = bounds > most * (1.0 + PROVEN)
                 open_, bounds = open_[left], bounds[left]
         ceiling = max(ceiling, float(bounds.max(initial=-np.inf)))
@@ -368,7 +368,10 @@ class Designs:
         proven = bound <= reached * (1.0 + PROVEN) and not any(
             model.omitted for model in self.models
         )
-        sizes, own = sorted(self.run.problem.memory_bytes), self.run.hardware.figures.memory_bytes
+        sizes, own = (
+            sorted(self.context.problem.memory_bytes),
+            self.context.hardware.figures.memory_bytes,
+        )
         memory_bytes = next((size for size in sizes if held <= size), sizes[-1])
         if own is not None:
             memory_bytes = choices[0].group.key.memory_bytes

@@ -23,7 +23,7 @@ from Solver.designs.baselines import ExpertPlan, expert_plans
 from Solver.designs.confirmed_schedules import LayerSchedule
 from Solver.designs.costs import Shape
 from Solver.designs.joint import Choice
-from Solver.designs.run import Run
+from Solver.designs.search_context import SearchContext
 from Solver.paths.layer_graph import edges_between, is_chain
 from Solver.results import ExpertReport, ModelPlan
 from Solver.schedule.problem import CoreType
@@ -31,17 +31,18 @@ from Solver.schedule.problem import CoreType
 AGREEMENT = 1e-9  # relative, between the search's seconds and the price of its plan
 
 
-def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> ModelPlan:
+def model_plan(
+    context: SearchContext, choice: Choice, schedules: Sequence[LayerSchedule]
+) -> ModelPlan:
     """The plan of one model on the chosen configuration, without its expert baseline.
 
     Raises:
-        SolverError: pricing the plan by itself disagrees with the search, which is a defect.
-    """
+        SolverError: pricing the plan by itself disagrees with the search, which is a defect."""
     group, point = choice.group, choice.point
     row, shape = group.locate(point)
     plan = group.plan(point)
-    costs = attributed_costs(run, shape, plan, row)
-    machine = run.hardware.machine(row, float(group.key.memory_bytes))
+    costs = attributed_costs(context, shape, plan, row)
+    machine = context.hardware.machine(row, float(group.key.memory_bytes))
     iteration = price_iteration(plan, costs, machine)
     found_s = float(group.iteration_s[point])
     if (
@@ -53,29 +54,35 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
             f"{iteration.iteration_s} s "
             f"({iteration.reason or 'feasible'}); please report this with study.yaml"
         )
-    moving_j = run.hardware.moving_j(row, bytes_beside(PricedPlan(plan, costs, machine)))
+    moving_j = context.hardware.moving_j(row, bytes_beside(PricedPlan(plan, costs, machine)))
     bound_s = min(float(group.least_s[point] / group.weights[point]), iteration.iteration_s)
     reported = plan_report(
-        shape, plan, costs, iteration, int(group.key.memory_bytes), bound_s, run.hardware.cluster
+        shape,
+        plan,
+        costs,
+        iteration,
+        int(group.key.memory_bytes),
+        bound_s,
+        context.hardware.cluster,
     )
     return replace(
         reported,
         tc_utilization=_utilization(schedules, CoreType.TC),
         vc_utilization=_utilization(schedules, CoreType.VC),
         beside_operators_j=None if moving_j is None else moving_j / plan.global_batch_size,
-        price_sources=run.hardware.source_counts(shape.graph, plan.recompute),
-        priced_by_bytes=run.hardware.by_bytes(shape.graph, plan.recompute, row),
-        share_of_own_best=_share_of_own_best(run, choice),
+        price_sources=context.hardware.source_counts(shape.graph, plan.recompute),
+        priced_by_bytes=context.hardware.by_bytes(shape.graph, plan.recompute, row),
+        share_of_own_best=_share_of_own_best(context, choice),
         plans_omitted=group.omitted,
     )
 
 
-def _share_of_own_best(run: Run, choice: Choice) -> float | None:
-    own_best = run.problem.own_best.get(choice.group.key.model)
+def _share_of_own_best(context: SearchContext, choice: Choice) -> float | None:
+    own_best = context.problem.own_best.get(choice.group.key.model)
     return (
         None
         if own_best is None
-        else float(choice.group.objective(run.problem.objective)[choice.point] / own_best)
+        else float(choice.group.objective(context.problem.objective)[choice.point] / own_best)
     )
 
 
@@ -136,11 +143,13 @@ def plan_report(
     )
 
 
-def attributed_costs(run: Run, shape: Shape, plan: UniformPlan, row: int) -> LayerCosts:
+def attributed_costs(
+    context: SearchContext, shape: Shape, plan: UniformPlan, row: int
+) -> LayerCosts:
     """Layer costs of ``plan``'s shape on configuration ``row`` alone, attributed to causes."""
-    groups = layer_groups(plan, run.hardware.cluster)
+    groups = layer_groups(plan, context.hardware.cluster)
     part = next(each for each in shape.parts if each.groups == groups)
-    return run.hardware.attributed(part.costs, groups, row)
+    return context.hardware.attributed(part.costs, groups, row)
 
 
 def with_expert(plan: ModelPlan, expert: ExpertReport | None) -> ModelPlan:
@@ -155,20 +164,23 @@ def with_expert(plan: ModelPlan, expert: ExpertReport | None) -> ModelPlan:
 
 
 def expert_report(
-    run: Run, expert: ExpertPlan, shapes: Sequence[Shape], row: int, memory_bytes: float
+    context: SearchContext,
+    expert: ExpertPlan,
+    shapes: Sequence[Shape],
+    row: int,
+    memory_bytes: float,
 ) -> ExpertReport:
     """Price the expert's plan on configuration ``row``, with the recomputation mode that suits it
     best.
 
     ``shapes`` are of the expert's width. A plan that does not fit is reported with its reason and
-    the time it would take, one that does not apply with its reason alone.
-    """
+    the time it would take, one that does not apply with its reason alone."""
     graph = shapes[0].graph
     source = expert_plans().source
     degrees = (expert.tp, expert.pp, expert.dp)
     unsuited = _why_unsuited(graph, expert)
     plans = [replace(shape.plan, pp=expert.pp, dp=expert.dp) for shape in shapes]
-    unsuited = unsuited or too_many_devices(run, plans[0].devices, row)
+    unsuited = unsuited or too_many_devices(context, plans[0].devices, row)
     if not unsuited and plans[0].micro_batch_size * expert.dp > plans[0].global_batch_size:
         unsuited = (
             f"the expert's plan has {expert.dp} replicas for {plans[0].global_batch_size} samples"
@@ -177,10 +189,10 @@ def expert_report(
         return ExpertReport(
             Status.INFEASIBLE, source, *degrees, plans[0].recompute.value, 0.0, 0.0, unsuited
         )
-    machine = run.hardware.machine(row, memory_bytes)
-    shapes = [shape.proven_at(run.hardware, row) for shape in shapes]
+    machine = context.hardware.machine(row, memory_bytes)
+    shapes = [shape.proven_at(context.hardware, row) for shape in shapes]
     priced = [
-        (plan, price_iteration(plan, attributed_costs(run, shape, plan, row), machine))
+        (plan, price_iteration(plan, attributed_costs(context, shape, plan, row), machine))
         for shape, plan in zip(shapes, plans, strict=True)
     ]
     plan, best = min(
@@ -200,10 +212,10 @@ def expert_report(
     )
 
 
-def too_many_devices(run: Run, needed: int, row: int) -> str:
+def too_many_devices(context: SearchContext, needed: int, row: int) -> str:
     """Why an expert's plan on ``needed`` devices cannot run on configuration ``row``; empty where
     there are as many."""
-    given, caps = run.hardware.cluster.num_devices, run.hardware.figures.caps
+    given, caps = context.hardware.cluster.num_devices, context.hardware.figures.caps
     has = (
         f"the cluster has {given}"
         if caps is None or needed > given

@@ -14,8 +14,8 @@ from phaze_common.array_types import FloatArray
 from phaze_common.progress import Advance
 from Solver.designs.joint import Choice
 from Solver.designs.network_times import core_type
-from Solver.designs.run import Run
 from Solver.designs.schedule_records import KeptSchedule, ScheduledOperator
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips
 from Solver.results import ScheduleConfirmation
 from Solver.schedule import confirm_with_ilp
@@ -31,8 +31,7 @@ class LayerSchedule:
     of ``layers``, by name.
 
     ``exposed_s`` (operators,) are the seconds that operators hold their cores and wait for what
-    they stream.
-    """
+    they stream."""
 
     model: str
     layer: str
@@ -57,10 +56,10 @@ class LayerSchedule:
         return occupied - (waiting_s / schedule.makespan_s if waiting_s else 0.0)
 
 
-def schedule_layers(run: Run, choice: Choice) -> list[LayerSchedule]:
+def schedule_layers(context: SearchContext, choice: Choice) -> list[LayerSchedule]:
     """Schedules of every distinct layer and pass that the chosen plan runs on the cores of its
     chip; none on devices."""
-    hardware = run.hardware
+    hardware = context.hardware
     if not isinstance(hardware, DesignedChips):
         return []
     row, shape = choice.group.locate(choice.point)

@@ -14,10 +14,10 @@ from Estimator.plans.groups import LayerGroups
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes
 from GraphExtractor.graph import GraphKey, ModelGraph
 from phaze_common.array_types import FloatArray, IntArray
-from Solver.designs.run import Lying, Run
+from Solver.designs.search_context import Placements, SearchContext
 from Solver.hardware import Hardware, PricedGraph
 from Solver.paths.stage_graph import StageGraph
-from Solver.plans.closed_shapes import NONE_CLOSED, ClosedShapes
+from Solver.plans.pruned_shapes import NONE_PRUNED, PrunedShapes
 from Solver.plans.shape_plans import ShapePlans
 from Solver.problem import ModelProblem
 from Solver.schedule.solver import Effort
@@ -31,8 +31,7 @@ class Part:
     cost at ``least``.
 
     Where memories or links differ the plans are those on each machine, ``machine_of`` the place of
-    every configuration's.
-    """
+    every configuration's."""
 
     plans: ShapePlans
     costs: LayerCosts
@@ -129,32 +128,37 @@ def _excess(part: Part) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class ModelShapes:
-    """All shapes of one model with one micro-batch size; ``closed`` are those whose plans were not
+    """All shapes of one model with one micro-batch size; ``pruned_shapes`` are those whose plans
+    were not
     even listed."""
 
     model: ModelProblem
     micro_batch_size: int
     shapes: tuple[Shape, ...]
-    closed: ClosedShapes = NONE_CLOSED
+    pruned_shapes: PrunedShapes = NONE_PRUNED
 
 
 class PricedShapes:
     """The shapes of ``model`` by number, their layers priced and their plans listed when they are
     asked for.
 
-    Of those that are ``lying`` only plans are listed whose groups within a layer lie as one of
-    these.
-    """
+    Of those that are ``placements`` only plans are listed whose groups within a layer lie as one of
+    these."""
 
     def __init__(
         self,
-        run: Run,
+        context: SearchContext,
         model: ModelProblem,
         graphs: Mapping[GraphKey, ModelGraph],
         plans: Sequence[UniformPlan],
-        lying: Lying | None = None,
+        placements: Placements | None = None,
     ) -> None:
-        self.run, self.model, self.plans, self._lying = run, model, plans, lying or {}
+        self.context, self.model, self.plans, self._placements = (
+            context,
+            model,
+            plans,
+            placements or {},
+        )
         self._graphs, self._modes = graphs, tuple(dict.fromkeys(shape.recompute for shape in plans))
         self._priced: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
         self._stages: dict[LayerSizes, StageGraph] = {}  # which lie the same wherever groups do
@@ -168,29 +172,29 @@ class PricedShapes:
 
     def shape(self, number: int) -> Shape | None:
         """A shape, None where it has no plan."""
-        run, shape, graph = self.run, self.plans[number], self.graph(number)
-        plans = self.model.space.plans(shape, len(graph.sequence), *run.clusters)
+        context, shape, graph = self.context, self.plans[number], self.graph(number)
+        plans = self.model.space.plans(shape, len(graph.sequence), *context.clusters)
         parts = []
-        chosen_groups = self._lying.get(shape)
-        for groups, rows in plans.by_groups(run.hardware.cluster).items():
+        chosen_groups = self._placements.get(shape)
+        for groups, rows in plans.by_groups(context.hardware.cluster).items():
             what = graph.key, groups
             if chosen_groups is not None and groups not in chosen_groups:
                 continue
             if what not in self._priced:
-                self._priced[what] = run.hardware.price(
-                    graph, self._modes, groups, run.stores.estimates
+                self._priced[what] = context.hardware.price(
+                    graph, self._modes, groups, context.stores.estimates
                 )
             costs, least = (
                 each[shape.recompute]
                 for each in (self._priced[what].costs, self._priced[what].least)
             )
             chosen, of_machines = plans.some(rows), []
-            for machine in run.machines:
+            for machine in context.machines:
                 of_machines.append(
                     ShapePlans(graph, costs.sizes, chosen, machine, self._stages.get(costs.sizes))
                 )
                 self._stages[costs.sizes] = of_machines[-1].stages_on_device
-            machine_of = run.hardware.figures.machine_of if len(of_machines) > 1 else None
+            machine_of = context.hardware.figures.machine_of if len(of_machines) > 1 else None
             parts.append(
                 Part(of_machines[0], costs, least, groups, tuple(of_machines[1:]), machine_of)
             )

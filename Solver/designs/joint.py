@@ -30,8 +30,7 @@ class JointOptimum:
     evaluated or proven could reach.
 
     ``proven`` says that no cut of any plan was left out; ``omitted`` names plans that were not
-    considered.
-    """
+    considered."""
 
     row: int
     value: float
@@ -50,8 +49,7 @@ def joint_optimum(
     ``groups`` are the point groups of each model for one memory size. None where some model is
     feasible on none. Of equally good ones that of the smallest area, least energy and lowest index
     wins. All that might be as good are evaluated first, so that the answer does not depend on which
-    points are evaluated already, by a run that was killed for instance.
-    """
+    points are evaluated already, by a run that was killed for instance."""
     alone = len(groups) == 1
     while True:
         bests = {
@@ -120,8 +118,7 @@ def best_of_all_sizes(
     """The optimum of the only model, by memory size: of those that might have the best of all, the
     others are not looked at.
 
-    Points that are still open are closed by it.
-    """
+    Points that are still open are pruned by it."""
     objective, best, found = problem.objective, 0.0, dict[int, JointOptimum | None]()
     bounds = {
         size: max(

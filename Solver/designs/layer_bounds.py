@@ -121,8 +121,7 @@ def least_makespan_s(
     Operators of ``waiting`` are collectives, of which no more run at once than there are vector
     cores; all of them are counted and, where that is more, one chain of them. An operator of no
     weight takes no part of what others hold: so short ones are left out, by several thresholds,
-    where that makes the bound larger.
-    """
+    where that makes the bound larger."""
     least_s = np.minimum(times.all_s, times.single_s)
     chain = longest_chain(structure, {place: float(least_s[:, place].mean()) for place in waiting})
     best_s = np.zeros(len(least_s))

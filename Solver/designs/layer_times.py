@@ -25,8 +25,7 @@ def chip_layer_costs(
     """Layer costs under one recomputation mode, makespans whole; selective recomputation is part of
     the backward schedule.
 
-    With ``least`` they are what no schedule goes below.
-    """
+    With ``least`` they are what no schedule goes below."""
     graph, times = scheduled.graph, scheduled.times
     distinct, _ = moded_layers(graph, recompute)
     seconds, joules = (

@@ -4,8 +4,7 @@ prices of its cores.
 One number per chip and recomputation mode: what a micro-batch takes at least to pass forward and
 backward through all layers, one after another. Per operator a chip's price joins those of its
 tensor cores and of its vector cores, which are few; so a million chips cost as much as some
-thousand schedules (``Solver.schedule.beside``).
-"""
+thousand schedules (``Solver.schedule.beside``)."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
@@ -89,8 +88,7 @@ class CoreWork:
     Arrays of shape (3, 3, tensor cores) and (3, 3, vector cores): by field of ``Work`` once with
     fused operators as long as their products, once as long as their vector work, once without what
     may run beside products (``_Sums.of_products``). ``tensor_j`` and ``vector_j`` are joules,
-    (tensor cores,) and (vector cores,).
-    """
+    (tensor cores,) and (vector cores,)."""
 
     tensor_s: FloatArray
     vector_s: FloatArray
@@ -332,8 +330,7 @@ class _Sums:
         """Sums by kind of pass, over the most that may run beside on any chip, of tensor and of
         vector cores; (kinds, 2, cores).
 
-        Once with fused operators as long as their products, once as long as their vector work.
-        """
+        Once with fused operators as long as their products, once as long as their vector work."""
         tensor_s, vector_s = self._no_seconds(2)
         for group in self._groups.values():
             shares = (
@@ -446,8 +443,7 @@ def _fill_seconds(
 
     All work of cores, with collectives the rest; work of tensor cores, with vector work and
     collectives the rest; the same with fused operators as long as their products; or collectives,
-    with nothing beside them.
-    """
+    with nothing beside them."""
     groups, passes = waiting_s.shape[1], pass_s.shape[0]
     of_products, of_fused, of_pairs = np.empty(groups), np.empty(groups), np.empty(passes)
     sums = np.empty((4, passes))

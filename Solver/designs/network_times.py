@@ -16,8 +16,7 @@ the chip to itself wherever another one that may run at that time communicates t
 makes one core no choice). So two never share what each was priced to have alone; a real chip may be
 faster, by work that it finds for idle cores meanwhile, and is never slower. Every schedule solver
 sees plain latencies: its optimum and bound are exact for them, in a search over thousands of
-accelerators as in the evaluation of one.
-"""
+accelerators as in the evaluation of one."""
 
 from __future__ import annotations
 
@@ -44,8 +43,7 @@ class PassNetwork:
     products run in ``panels``.
 
     Where accelerators have different links there are ``others`` besides: ``network_of`` is the
-    place of each one's network among all, shape (accelerators,); None: there is one.
-    """
+    place of each one's network among all, shape (accelerators,); None: there is one."""
 
     seconds: Callable[[Collective], float]
     panels: int = 1
@@ -109,8 +107,7 @@ class PassNetwork:
         schedules may use them.
 
         Raises:
-            InputError: the table was made for other graphs.
-        """
+            InputError: the table was made for other graphs."""
         times = table.times(graph, rows, self.collectives_s(graph, rows), self.panels)
         if not any(operator.streamed for operator in graph.operators):
             return times

@@ -10,18 +10,18 @@ from Estimator.plans.layer_costs import layer_names, moded_layers, run_again
 from GraphExtractor.graph import Operator, OperatorKind
 from Solver.designs.confirmed_schedules import LayerSchedule
 from Solver.designs.joint import Choice
-from Solver.designs.run import Run
 from Solver.designs.schedule_records import KeptTensor, PricedOperator
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips, ExistingDevice
 from Solver.schedule.problem import Mode
 
 
 def scheduled_operators(
-    run: Run, row: int, schedules: Sequence[LayerSchedule]
+    context: SearchContext, row: int, schedules: Sequence[LayerSchedule]
 ) -> Iterator[PricedOperator]:
     """Operators of the layers of the best design on accelerator ``row``, in the mode in which its
     schedules run them."""
-    hardware = run.hardware
+    hardware = context.hardware
     assert isinstance(hardware, DesignedChips)  # others have no schedules
     energy = OperatorEnergy(hardware.accelerators.accelerator(row), hardware.platform)
     for item in schedules:
@@ -49,10 +49,10 @@ def scheduled_operators(
             )
 
 
-def streamed_operators(run: Run, choice: Choice) -> Iterator[PricedOperator]:
+def streamed_operators(context: SearchContext, choice: Choice) -> Iterator[PricedOperator]:
     """Operators of the layers of the chosen plan on a device that exists, collectives left out,
     which its network prices."""
-    hardware = run.hardware
+    hardware = context.hardware
     assert isinstance(hardware, ExistingDevice)
     _, shape = choice.group.locate(choice.point)
     graph, plan = shape.graph, choice.group.plan(choice.point)

@@ -19,7 +19,7 @@ from phaze_common.choices import GroupOrder, KeyExchange, LayoutName, Objective,
 from phaze_common.progress import Advance
 from Solver.designs.costs import Part, Shape
 from Solver.designs.points import PROVEN, PointGroup
-from Solver.designs.run import Run
+from Solver.designs.search_context import SearchContext
 from Solver.plans.axes import AXES, ChosenAxis, Value
 from Solver.plans.best_plan import ConfigurationPlans
 from Solver.plans.fastest_plans import EVERY, NONE, Fastest, FastestPlans, PlansWithValues
@@ -30,19 +30,18 @@ MOST_VALUES = 48  # of an axis: of more, powers of two, both ends and what the o
 
 
 def plan_axes(
-    run: Run, groups: Sequence[PointGroup], best: DesignPoint, row: int
+    context: SearchContext, groups: Sequence[PointGroup], best: DesignPoint, row: int
 ) -> tuple[AxisValues, ...]:
     """Every axis of which plans of a model have several values on the best hardware, configuration
     ``row``, by model.
 
     Memory may be as large as the problem allows. ``groups`` are those of the search, whose points
-    stay as they are. Of equally fast plans that of ``best`` is named, else the one found first.
-    """
+    stay as they are. Of equally fast plans that of ``best`` is named, else the one found first."""
     found: list[AxisValues] = []
     for model, plan in best.models.items():
-        wanted = model, max(run.problem.memory_bytes)
+        wanted = model, max(context.problem.memory_bytes)
         mine = [group for group in groups if (group.key.model, group.key.memory_bytes) == wanted]
-        found += _Model(run, mine, row, plan).axes()
+        found += _Model(context, mine, row, plan).axes()
     return tuple(found)
 
 
@@ -69,12 +68,14 @@ class _Wanted:
 class _Model:
     """The plans of one model on one configuration."""
 
-    def __init__(self, run: Run, groups: Sequence[PointGroup], row: int, chosen: ModelPlan) -> None:
-        self._run, self._groups, self._row, self._chosen = run, groups, row, chosen
+    def __init__(
+        self, context: SearchContext, groups: Sequence[PointGroup], row: int, chosen: ModelPlan
+    ) -> None:
+        self._run, self._groups, self._row, self._chosen = context, groups, row, chosen
         self._name, self._memory_bytes = groups[0].key.model, float(groups[0].key.memory_bytes)
-        self._cluster = run.hardware.cluster
-        caps = run.hardware.figures.caps
-        space = next(model.space for model in run.problem.models if model.name == self._name)
+        self._cluster = context.hardware.cluster
+        caps = context.hardware.figures.caps
+        space = next(model.space for model in context.problem.models if model.name == self._name)
         self._space = space.within(None if caps is None else int(caps[row]))
         known = [
             (_as_known(group, place, row), shape)
@@ -230,7 +231,7 @@ class _Model:
 
     def _axis_values(self, wanted: _Wanted, found: Sequence[Fastest]) -> AxisValues:
         known = [
-            (value, each, self._closed_s(wanted.axis, value))
+            (value, each, self._pruned_s(wanted.axis, value))
             for value, each in zip(wanted.shown, found, strict=True)
         ]
         values = tuple(  # of others it is not known whether any plan fits
@@ -244,25 +245,25 @@ class _Model:
             wanted.axis.name, self._name, _text(wanted.chosen), wanted.there_are, values, scope
         )
 
-    def _closed_s(self, axis: ChosenAxis, value: Value) -> float:
-        """Seconds that no plan with ``value`` of the shapes that were closed is below; infinite
+    def _pruned_s(self, axis: ChosenAxis, value: Value) -> float:
+        """Seconds that no plan with ``value`` of the shapes that were pruned is below; infinite
         where none has it."""
-        every = [group.closed for group in self._groups]
+        every = [group.pruned_shapes for group in self._groups]
         if not axis.of_shapes:
-            return min(float(closed.least_s.min(initial=np.inf)) for closed in every)
-        having = (zip(closed.plans, closed.least_s.tolist(), strict=True) for closed in every)
+            return min(float(pruned.least_s.min(initial=np.inf)) for pruned in every)
+        having = (zip(pruned.plans, pruned.least_s.tolist(), strict=True) for pruned in every)
         return min(
             (least_s for each in having for plan, least_s in each if axis.axis.of(plan) == value),
             default=np.inf,
         )
 
-    def _value(self, value: str, found: Fastest, closed_s: float) -> AxisValue:
+    def _value(self, value: str, found: Fastest, pruned_s: float) -> AxisValue:
         if found.plan is None:
             return AxisValue(value, Status.INFEASIBLE, 0.0, 0.0, None, int(self._memory_bytes), {})
         samples = self._groups[0].batch_samples
         omitted = any(group.omitted for group in self._groups)
         reached = samples / found.iteration_s
-        bound = samples / min(found.bound_s, found.iteration_s, closed_s)
+        bound = samples / min(found.bound_s, found.iteration_s, pruned_s)
         status = (
             Status.OPTIMAL if bound <= reached * (1.0 + PROVEN) and not omitted else Status.FEASIBLE
         )

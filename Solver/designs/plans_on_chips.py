@@ -7,8 +7,7 @@ x times as long, x at most 1,
     seconds >= x * (seconds where it was evaluated)
 
 wherever memory is no larger and streams no faster. Near a chip that was evaluated that is nearly
-exact, which lets a few evaluations close thousands of chips.
-"""
+exact, which lets a few evaluations close thousands of chips."""
 
 from __future__ import annotations
 
@@ -23,9 +22,9 @@ from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from phaze_common.array_types import FloatArray
 from phaze_common.progress import SilentProgress
-from Solver.designs.chip_screen import Screen
 from Solver.designs.costs import PricedShapes, Shape, pass_seconds
-from Solver.designs.run import Run
+from Solver.designs.pruning_bounds import PruningBounds
+from Solver.designs.search_context import SearchContext
 from Solver.designs.shape_bounds_on_chips import at_peak_rates, like_layers
 from Solver.designs.shape_dominance import sample_joules_of
 from Solver.hardware import DesignedChips
@@ -52,8 +51,7 @@ class _Evaluated:
 class EvaluatedPlans:
     """What was evaluated so far on the same cluster, by shape of plans and where its groups lie.
 
-    Prices and areas of chips decide nothing of it, so that it holds under other ones.
-    """
+    Prices and areas of chips decide nothing of it, so that it holds under other ones."""
 
     _found: dict[tuple[str, UniformPlan, LayerGroups], list[_Evaluated]] = field(
         default_factory=lambda: defaultdict(list)
@@ -111,16 +109,16 @@ def _what(
 
 
 class ModelOnChips:
-    """The plans of ``model`` on the chips of ``run``: arrays of shape (chips,), or (shapes, chips)
+    """The plans of ``model`` on the chips of ``context``: arrays of shape (chips,), or (shapes,
+    chips)
     by place in ``numbers``.
 
-    ``most`` is what no plan of a shape exceeds, ``found`` what the best evaluated one reaches.
-    """
+    ``most`` is what no plan of a shape exceeds, ``found`` what the best evaluated one reaches."""
 
     def __init__(
         self,
-        run: Run,
-        screen: Screen,
+        context: SearchContext,
+        screen: PruningBounds,
         numbers: Sequence[int],
         evaluated: EvaluatedPlans,
         *,
@@ -128,25 +126,25 @@ class ModelOnChips:
     ) -> None:
         """Of the shapes of ``screen`` those with these ``numbers``; ``bounded``, by the lines of
         their plans from the start."""
-        assert isinstance(run.hardware, DesignedChips)
+        assert isinstance(context.hardware, DesignedChips)
         self.model = screen.model
         self.numbers = tuple(numbers)
-        self._hardware = run.hardware
+        self._hardware = context.hardware
         self._evaluated = evaluated
-        self._objective, self._bounds = run.problem.objective, screen.shape_bounds
-        self._priced = PricedShapes(run, screen.model, screen.graphs, screen.shapes)
+        self._objective, self._bounds = context.problem.objective, screen.shape_bounds
+        self._priced = PricedShapes(context, screen.model, screen.graphs, screen.shapes)
         self._shapes: dict[int, Shape | None] = {}
         # Evaluated plans by which a shape is bounded already, by part
         self._used: dict[int, list[int]] = {}
         self._hints: dict[tuple[int, int], Hint] = {}
-        self.figures, count = run.hardware.figures, run.hardware.configurations
-        roomiest, own = float(max(run.problem.memory_bytes)), self.figures.memory_bytes
-        self._memory = np.full(count, roomiest) if own is None else own
-        allowed = np.isin(self._memory, run.problem.memory_bytes)
+        self.figures, count = context.hardware.figures, context.hardware.configurations
+        largest, own = float(max(context.problem.memory_bytes)), self.figures.memory_bytes
+        self._memory = np.full(count, largest) if own is None else own
+        allowed = np.isin(self._memory, context.problem.memory_bytes)
         self.most = np.where(allowed, np.full((len(self.numbers), count), np.inf), -np.inf)
         self.found, self.proven = np.full(count, -np.inf), np.full(count, -np.inf)
         if bounded:
-            self._bound_all(run.hardware)
+            self._bound_all(context.hardware)
 
     @property
     def reach(self) -> FloatArray:
@@ -268,10 +266,10 @@ class ModelOnChips:
 
 
 class PlansOnChips:
-    """All models of a problem on the chips of ``run``, together; arrays of shape (chips,)."""
+    """All models of a problem on the chips of ``context``, together; arrays of shape (chips,)."""
 
-    def __init__(self, run: Run, models: Sequence[ModelOnChips]) -> None:
-        self._models, self._combination = tuple(models), run.problem.combination
+    def __init__(self, context: SearchContext, models: Sequence[ModelOnChips]) -> None:
+        self._models, self._combination = tuple(models), context.problem.combination
 
     @property
     def reach(self) -> FloatArray:
@@ -299,8 +297,8 @@ class PlansOnChips:
         return np.where(together > 0.0, together, 0.0)
 
 
-def quiet(run: Run, hardware: DesignedChips) -> Run:
-    """``run`` on other hardware, asked for its best alone and without a word."""
+def quiet(context: SearchContext, hardware: DesignedChips) -> SearchContext:
+    """``context`` on other hardware, asked for its best alone and without a word."""
     return replace(
-        run.on(hardware), progress=SilentProgress(), problem=replace(run.problem, front=())
+        context.on(hardware), progress=SilentProgress(), problem=replace(context.problem, front=())
     )

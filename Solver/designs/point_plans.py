@@ -37,8 +37,7 @@ class PointPlans:
     under ``shapes[s]``.
 
     ``figures`` are those of every point; what devices that are bought count depends on the
-    ``objective``.
-    """
+    ``objective``."""
 
     def __init__(
         self,

@@ -23,8 +23,7 @@ class StoredPoints:
     """Results of one batch, all of shape (points,).
 
     Indices, and of the best plan its seconds (inf: infeasible), what no plan is below, bytes of its
-    fullest stage, and degrees.
-    """
+    fullest stage, and degrees."""
 
     points: IntArray
     iteration_s: FloatArray
@@ -46,8 +45,7 @@ class PointStore:
     """Files in a folder that belongs to one point group; the folder's name is the hash of the
     group's inputs.
 
-    Without a folder nothing is kept.
-    """
+    Without a folder nothing is kept."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -62,8 +60,7 @@ class PointStore:
         are then stored.
 
         Of which points there are bounds follows from the objective and the front, which a later run
-        may change.
-        """
+        may change."""
         if self._folder is None:
             return compute(asked)
         path = self._folder / f"bounds-{content_key(np.packbits(asked).tobytes().hex())}.npz"

@@ -2,13 +2,12 @@
 bound, or infeasible.
 
 A point is one configuration under one shape of plans (tp, cp, ep, sequence parallelism,
-recomputation), with the best of all plans and cuts there are. It is closed only by an evaluated
+recomputation), with the best of all plans and cuts there are. It is pruned only by an evaluated
 point at least as good as its *bound* in all axes of the front that is asked for and, unless the
 objective is monotone in these, under the objective; or by a configuration that dominates it under
-the same shape in whatever these depend on (``Pursuit``). So neither the front nor the optimum can
-be lost. Where layers branch so much that ``omitted`` names plans that are not considered, all of
-this holds among the others.
-"""
+the same shape in whatever these depend on (``SearchCriteria``). So neither the front nor the
+optimum can be lost. Where layers branch so much that ``omitted`` names plans that are not
+considered, all of this holds among the others."""
 
 from __future__ import annotations
 
@@ -25,11 +24,11 @@ from Solver.designs.costs import MANY_SHAPES, ModelShapes, Shape
 from Solver.designs.dominance import dominators
 from Solver.designs.point_plans import NOTHING_FITS, Evaluated, PointPlans
 from Solver.designs.point_store import PointStore, StoredPoints
-from Solver.designs.pursuit import USUAL, Pursuit
+from Solver.designs.search_criteria import USUAL, SearchCriteria
 from Solver.designs.shape_dominance import plan_columns, sample_joules_of, shape_dominators
 from Solver.pareto import Values, dominated_by, nondominated
 from Solver.plans.best_plan import BestPlan
-from Solver.plans.closed_shapes import NONE_CLOSED, ClosedShapes
+from Solver.plans.pruned_shapes import NONE_PRUNED, PrunedShapes
 from Solver.plans.shape_plans import ShapePlans
 from Solver.problem import Objective
 
@@ -64,16 +63,15 @@ class PointGroup:
 
     Arrays have shape (shapes * configurations,); point ``s * configurations + c`` is configuration
     ``c`` under shape ``s``. Configurations with other memory are ``absent``: there is no such
-    point, and none is counted. ``roomier`` is the same group with more memory, whose results hold
-    here wherever they fit. What is ``closed`` has no points: none of it is as good as the best of
-    these on the one configuration that there is then.
+    point, and none is counted. ``larger_memory`` is the same group with more memory, whose results
+    hold here wherever they fit. What is in ``pruned_shapes`` has no points: none of it is as good
+    as the best of these on the one configuration that there is then.
 
     The best plan of a point is the fastest or, where the devices of plans are bought, the one whose
     seconds are the least by what its devices count under the ``objective``
     (``ChipFigures.weights``): so count ``bound_s``, ``least_s`` and throughputs that bounds and
     values are made of. ``iteration_s`` are the seconds of the plan itself, ``weights`` what they
-    count.
-    """
+    count."""
 
     def __init__(
         self,
@@ -82,24 +80,24 @@ class PointGroup:
         figures: ChipFigures,
         batch_samples: int,
         store: PointStore,
-        roomier: PointGroup | None = None,
+        larger_memory: PointGroup | None = None,
         most_steps: int | None = None,
-        closed: ClosedShapes = NONE_CLOSED,
+        pruned_shapes: PrunedShapes = NONE_PRUNED,
         sample_tokens: int = 1,
-        pursuit: Pursuit = USUAL,
+        criteria: SearchCriteria = USUAL,
     ) -> None:
         """``batch_samples`` is the global batch size, ``most_steps`` as of
         ``ConfigurationPlans.best``."""
-        self.pursuit, self._chips = pursuit, figures
+        self.criteria, self._chips = criteria, figures
         self.key = key
         self.shapes = tuple(shapes)
-        self.closed = closed
+        self.pruned_shapes = pruned_shapes
         self.batch_samples = batch_samples
         self.configurations, self.sample_tokens = len(figures), sample_tokens
         self.figures = figures.some(np.tile(np.arange(len(figures)), len(self.shapes)))
         self.area_mm2, self.held = self.figures.area_mm2, figures.holding(key.memory_bytes)
-        if not self.held.all() or (roomier is not None and not roomier.held.all()):
-            roomier = None  # others hold as much
+        if not self.held.all() or (larger_memory is not None and not larger_memory.held.all()):
+            larger_memory = None  # others hold as much
         found, least = (
             [sample_joules_of(shape, self.configurations, least=each) for shape in self.shapes]
             for each in (False, True)
@@ -108,7 +106,7 @@ class PointGroup:
         self.omitted = next(
             (part.plans.stages.lattice.omitted for shape in self.shapes for part in shape.parts), ""
         )
-        self._store, self._roomier = store, roomier
+        self._store, self._roomier = store, larger_memory
         count = self.configurations * len(self.shapes)
         self.dominator = np.full(count, -1, dtype=np.int64)
         self.status = np.full(count, PointStatus.OPEN, dtype=np.int8)
@@ -119,13 +117,13 @@ class PointGroup:
         self.dp, self.pp = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         self._plans: dict[int, UniformPlan] = {}
         self._point_plans = PointPlans(
-            self.shapes, self.figures, pursuit.objective, key.memory_bytes, most_steps
+            self.shapes, self.figures, criteria.objective, key.memory_bytes, most_steps
         )
         self._inner_devices = np.array(
             [shape.plan.inner_devices for shape in self.shapes], dtype=np.int64
         )
         self._fits = [shape.fits(key.memory_bytes) for shape in self.shapes]
-        if roomier is None:
+        if larger_memory is None:
             self._close_dominated(figures)
             asked = (
                 (self.dominator < 0)
@@ -134,7 +132,7 @@ class PointGroup:
             )
             self.bound_s = store.bounds(asked, self._bounds)
         else:
-            self.dominator, self.bound_s = roomier.dominator, roomier.bound_s.copy()
+            self.dominator, self.bound_s = larger_memory.dominator, larger_memory.bound_s.copy()
         self.status[self.dominator >= 0] = PointStatus.DOMINATED
         self.absent = np.tile(~self.held, len(self.shapes))
         self.status[~np.repeat(self._fits, self.configurations) | self.absent] = (
@@ -154,8 +152,8 @@ class PointGroup:
         memory_bytes: int,
         figures: ChipFigures,
         store: PointStore,
-        pursuit: Pursuit,
-        roomier: PointGroup | None = None,
+        criteria: SearchCriteria,
+        larger_memory: PointGroup | None = None,
         most_steps: int | None = None,
     ) -> PointGroup:
         """The points of all shapes of a model with one micro-batch size and ``memory_bytes``."""
@@ -168,11 +166,11 @@ class PointGroup:
             figures,
             samples,
             store,
-            roomier,
+            larger_memory,
             most_steps,
-            shapes.closed,
+            shapes.pruned_shapes,
             tokens,
-            pursuit,
+            criteria,
         )
 
     @property
@@ -213,7 +211,7 @@ class PointGroup:
             return bound
         # No plan counts more
         most = self.figures.weights(
-            self.pursuit.objective, np.arange(len(bound)), self.figures.caps
+            self.criteria.objective, np.arange(len(bound)), self.figures.caps
         )
         assert most is not None  # as there are caps
         return bound * most
@@ -242,21 +240,21 @@ class PointGroup:
 
     def evaluated(self, point: int) -> Evaluated:
         """The best plan of one point, whatever its status, which stays as it is."""
-        roomier = self._roomier
-        if roomier is not None and roomier.status[point] in (
+        larger_memory = self._roomier
+        if larger_memory is not None and larger_memory.status[point] in (
             PointStatus.EVALUATED,
             PointStatus.INFEASIBLE,
         ):
-            if roomier.status[point] == PointStatus.INFEASIBLE:
+            if larger_memory.status[point] == PointStatus.INFEASIBLE:
                 return NOTHING_FITS
-            if roomier.memory_bytes[point] <= self.key.memory_bytes:
-                self._plans[point] = roomier.plan(point)
+            if larger_memory.memory_bytes[point] <= self.key.memory_bytes:
+                self._plans[point] = larger_memory.plan(point)
                 return Evaluated(
-                    float(roomier.iteration_s[point]),
-                    float(roomier.least_s[point]),
-                    float(roomier.memory_bytes[point]),
-                    int(roomier.dp[point]),
-                    int(roomier.pp[point]),
+                    float(larger_memory.iteration_s[point]),
+                    float(larger_memory.least_s[point]),
+                    float(larger_memory.memory_bytes[point]),
+                    int(larger_memory.dp[point]),
+                    int(larger_memory.pp[point]),
                 )
         found, plan = self._point_plans.best(point)
         if plan is not None:
@@ -282,7 +280,7 @@ class PointGroup:
         self._fill(batch)
 
     def explore(self, on_progress: Callable[[int], None]) -> None:
-        """Evaluate or prune every open point; ``on_progress`` gets the number of points closed
+        """Evaluate or prune every open point; ``on_progress`` gets the number of points pruned
         since the last call."""
         still_open = np.flatnonzero(self.status == PointStatus.OPEN)
         while len(still_open):
@@ -329,7 +327,10 @@ class PointGroup:
         none: shapes (points,)."""
         if self.figures.purchase is None:
             return ()
-        every = self.objective(self.pursuit.objective), self.objective_bound(self.pursuit.objective)
+        every = (
+            self.objective(self.criteria.objective),
+            self.objective_bound(self.criteria.objective),
+        )
         return tuple(np.where(np.isfinite(each), each, 0.0) for each in every)
 
     def best(self, objective: Objective) -> int | None:
@@ -337,12 +338,11 @@ class PointGroup:
         index; None: none is feasible.
 
         Whatever might be as good is evaluated first: which points a search had evaluated, or an
-        earlier run, does not matter.
-        """
+        earlier run, does not matter."""
         while True:
             values = self.objective(objective)
             unknown = (self.status == PointStatus.OPEN) | (self.status == PointStatus.PRUNED)
-            if not self.pursuit.decides(objective):
+            if not self.criteria.decides(objective):
                 unknown |= self.status == PointStatus.DOMINATED
             bounds = self.objective_bound(objective)
             rivals = np.flatnonzero(
@@ -366,18 +366,17 @@ class PointGroup:
         """Evaluate what is dominated and might reach ``enough`` on a smaller chip, or with less
         energy, until a point does.
 
-        Dominance asks for what is pursued alone: what it closed may be as good where what it is
+        Dominance asks for what is pursued alone: what it pruned may be as good where what it is
         slower in does not matter. Returns whether a point reaches it, which is not always the
-        smallest that does.
-        """
-        if self.pursuit.breaks_ties:
+        smallest that does."""
+        if self.criteria.breaks_ties:
             return False
         preferred = (self.area_mm2 < area_mm2) | (
             (self.area_mm2 == area_mm2) & (self.energy_j < energy_j)
         )
         while True:
-            closed = preferred & (self.status == PointStatus.DOMINATED)
-            points = np.flatnonzero(closed & (self.objective_bound(objective) >= enough))
+            pruned = preferred & (self.status == PointStatus.DOMINATED)
+            points = np.flatnonzero(pruned & (self.objective_bound(objective) >= enough))
             if not len(points):
                 return False
             of_shape = points // self.configurations
@@ -390,7 +389,7 @@ class PointGroup:
         bound = self.objective_bound(objective)
         return (
             np.where(self.status == PointStatus.DOMINATED, -np.inf, bound)
-            if self.pursuit.decides(objective)
+            if self.criteria.decides(objective)
             else bound
         )
 
@@ -419,7 +418,7 @@ class PointGroup:
         for place, shape in enumerate(self.shapes):
             if not self._fits[place]:
                 continue
-            found = shape_dominators(shape, figures, self.held, self.pursuit)
+            found = shape_dominators(shape, figures, self.held, self.criteria)
             first = place * self.configurations
             self.dominator[first : first + self.configurations] = np.where(
                 found < 0, -1, found + first
@@ -440,8 +439,7 @@ class PointGroup:
         """Whether one of ``points``, dominated ones of one shape that none of them is faster than,
         reaches ``enough``.
 
-        Those that do not bound the slower ones among ``points``.
-        """
+        Those that do not bound the slower ones among ``points``."""
         columns = plan_columns(self.locate(int(points[0]))[1], self._chips, self.rows(points))
         for place in np.flatnonzero(dominators(columns) < 0).tolist():
             alike = points[(columns == columns[place]).all(axis=1)]
@@ -465,17 +463,17 @@ class PointGroup:
         might be it."""
         front = (
             still_open[nondominated(self._values(still_open))]
-            if self.pursuit.front
+            if self.criteria.front
             else still_open[:0]
         )
         chosen = front[np.argsort(self.bound_s[front], kind="stable")][:ROUND_LIMIT]
-        if self.pursuit.front_decides:
+        if self.criteria.front_decides:
             return chosen
-        bound = self.objective_bound(self.pursuit.objective)[still_open]
+        bound = self.objective_bound(self.criteria.objective)[still_open]
         return np.union1d(chosen, still_open[np.argsort(-bound, kind="stable")[:OF_OBJECTIVE]])
 
     def _values(self, points: IntArray) -> Values:
-        return self.pursuit.values(
+        return self.criteria.values(
             self.figures.some(points), self.least_j[points], self.throughput_bound[points]
         )
 
@@ -484,19 +482,19 @@ class PointGroup:
         if not len(known):
             return
         still_open = np.flatnonzero(self.status == PointStatus.OPEN)
-        closed = np.ones(len(still_open), dtype=np.bool_)
-        if self.pursuit.front:
+        pruned = np.ones(len(still_open), dtype=np.bool_)
+        if self.criteria.front:
             counted_s = self.iteration_s[known] * self.weights[known]
             # Found, which an unproven point's bound may be above
             throughput = self.batch_samples / counted_s
-            evaluated = self.pursuit.values(
+            evaluated = self.criteria.values(
                 self.figures.some(known), self.energy_j[known], throughput
             )
-            closed &= dominated_by(self._values(still_open), evaluated[nondominated(evaluated)])
-        if not self.pursuit.front_decides:
-            objective = self.pursuit.objective
-            closed &= self.objective_bound(objective)[still_open] <= self.objective(objective).max()
-        self.status[still_open[closed]] = PointStatus.PRUNED
+            pruned &= dominated_by(self._values(still_open), evaluated[nondominated(evaluated)])
+        if not self.criteria.front_decides:
+            objective = self.criteria.objective
+            pruned &= self.objective_bound(objective)[still_open] <= self.objective(objective).max()
+        self.status[still_open[pruned]] = PointStatus.PRUNED
 
     def _fill(self, batch: StoredPoints) -> None:
         feasible = np.isfinite(batch.iteration_s)
@@ -509,7 +507,7 @@ class PointGroup:
         self.dp[batch.points], self.pp[batch.points] = batch.dp, batch.pp
         inner = self._inner_devices[batch.points // self.configurations]
         weights = self.figures.weights(
-            self.pursuit.objective, batch.points, inner * batch.dp * batch.pp
+            self.criteria.objective, batch.points, inner * batch.dp * batch.pp
         )
         if weights is not None:
             self.weights[batch.points] = weights

@@ -15,25 +15,29 @@ from Solver.designs.best_designs import expert_report, too_many_devices
 from Solver.designs.costs import ModelShapes
 from Solver.designs.joint import Choice
 from Solver.designs.model_shapes import model_shapes
-from Solver.designs.requery import PricedHardware, priced
-from Solver.designs.run import Run
+from Solver.designs.re_solve import PricedHardware, priced
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips
 from Solver.problem import ModelProblem
 from Solver.results import DesignPoint, ExpertReport, ReferencePoint
 
 
-def reference_points(run: Run, best: Sequence[DesignPoint]) -> tuple[ReferencePoint, ...]:
+def reference_points(
+    context: SearchContext, best: Sequence[DesignPoint]
+) -> tuple[ReferencePoint, ...]:
     """Known chips with the best plan on each, for every memory size, compared with the optimum
     ``best`` of that size."""
-    hardware, points = run.hardware, []
+    hardware, points = context.hardware, []
     if not isinstance(hardware, DesignedChips) or not hardware.references:
         return ()
-    with run.progress.phase("known chips", len(hardware.references)) as advance:
+    with context.progress.phase("known chips", len(hardware.references)) as advance:
         for chip in hardware.references:
             only = hardware.only([chip.accelerator])
             own = only.figures.memory_bytes  # None: as much as the problem says
-            sizes = run.problem.memory_bytes if own is None else (int(own[0]),)
-            alone = priced(replace(run, problem=replace(run.problem, memory_bytes=sizes)), only)
+            sizes = context.problem.memory_bytes if own is None else (int(own[0]),)
+            alone = priced(
+                replace(context, problem=replace(context.problem, memory_bytes=sizes)), only
+            )
             for memory_bytes in sizes:
                 optimum_value = next(
                     (point.value for point in best if point.hbm_bytes == memory_bytes), None
@@ -64,14 +68,18 @@ def _reference_point(
 
 
 def expert_of(
-    run: Run, model: str, choice: Choice, shapes: Sequence[ModelShapes], row: int, memory_bytes: int
+    context: SearchContext,
+    model: str,
+    choice: Choice,
+    shapes: Sequence[ModelShapes],
+    row: int,
+    memory_bytes: int,
 ) -> ExpertReport | None:
     """The published plan of ``model`` on configuration ``row``; a width that is not searched is
     priced for that chip alone.
 
-    Experts' plans are for the chips that are designed.
-    """
-    expert, hardware = expert_plans().plans.get(model), run.hardware
+    Experts' plans are for the chips that are designed."""
+    expert, hardware = expert_plans().plans.get(model), context.hardware
     if expert is None or not isinstance(hardware, DesignedChips):
         return None
     size = choice.group.key.micro_batch_size
@@ -92,14 +100,14 @@ def expert_of(
     }
     mine = [shape for shape in searched.shapes if shape.plan in wanted]
     if len(mine) == len(wanted):
-        return expert_report(run, expert, mine, row, memory_bytes)
-    unaffordable = too_many_devices(run, expert.tp * expert.pp * expert.dp, row)
+        return expert_report(context, expert, mine, row, memory_bytes)
+    unaffordable = too_many_devices(context, expert.tp * expert.pp * expert.dp, row)
     if unaffordable:
         degrees, mode = (expert.tp, expert.pp, expert.dp), like.recompute.value
         return ExpertReport(
             Status.INFEASIBLE, expert_plans().source, *degrees, mode, 0.0, 0.0, unaffordable
         )
-    chip = run.hardware.accelerator(row)
+    chip = context.hardware.accelerator(row)
     assert chip is not None
     space = replace(
         searched.model.space,
@@ -114,6 +122,6 @@ def expert_of(
         dp_degrees=None,
         use_all_devices=False,
     )
-    alone = replace(run.on(hardware.only([chip])), progress=SilentProgress())
+    alone = replace(context.on(hardware.only([chip])), progress=SilentProgress())
     (found,) = model_shapes(alone, ModelProblem(model, 1.0, space))
     return expert_report(alone, expert, found.shapes, 0, memory_bytes)

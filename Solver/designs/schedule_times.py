@@ -30,8 +30,7 @@ class GraphTimes:
     layers).
 
     No schedule takes less than ``least_s`` or ``least_joules``; both are those found where the
-    schedule is proven shortest. ``effort`` (accelerators, 1) is what was spent on each.
-    """
+    schedule is proven shortest. ``effort`` (accelerators, 1) is what was spent on each."""
 
     seconds: FloatArray
     least_s: FloatArray

@@ -23,7 +23,7 @@ from phaze_common.array_types import FloatArray
 from Solver.chip_figures import ChipFigures
 from Solver.designs.least_work import CoreWork, LeastWork, core_work, least_work, most_frequent
 from Solver.designs.network_times import PassNetwork
-from Solver.designs.run import Run
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips
 from Solver.paths.stage_graph import StageGraph
 from Solver.plans.least_iterations import LeastIterations, LikeLayers, least_iterations, least_of
@@ -50,8 +50,7 @@ class ShapeBound:
     """Of shape ``number`` on chips: seconds that no plan with ``memory_bytes`` is below, joules of
     a sample; (chips,) each.
 
-    They are infinite on chips that do not have as much.
-    """
+    They are infinite on chips that do not have as much."""
 
     number: int
     memory_bytes: int
@@ -60,23 +59,27 @@ class ShapeBound:
 
 
 class ShapeBounds:
-    """Bounds of the plans of ``shapes`` of a model on chips of the hardware of ``run``, by number
+    """Bounds of the plans of ``shapes`` of a model on chips of the hardware of ``context``, by
+    number
     of the shape.
 
     What is exchanged within layers takes as long as where the groups lie best of all plans of a
-    shape.
-    """
+    shape."""
 
     def __init__(
         self,
-        run: Run,
+        context: SearchContext,
         model: ModelProblem,
         graphs: Mapping[GraphKey, ModelGraph],
         shapes: Sequence[UniformPlan],
     ) -> None:
         self.model, self.shapes = model, shapes
-        self._graphs, self._clusters, self._sizes = graphs, run.clusters, run.problem.memory_bytes
-        self._machine = _fastest(run.machines)
+        self._graphs, self._clusters, self._sizes = (
+            graphs,
+            context.clusters,
+            context.problem.memory_bytes,
+        )
+        self._machine = _fastest(context.machines)
         self._lines: dict[int, dict[int, LeastIterations]] = {}
         self._groups: dict[UniformPlan, tuple[LayerGroups, ...]] = {}
         self._stages: dict[LayerSizes, StageGraph] = {}
@@ -94,23 +97,22 @@ class ShapeBounds:
 
         ``make_table`` says what their operators take at least. Unless plans are ``listed`` for
         their lines, which takes its time once for each shape, work is shared out evenly among all
-        devices.
-        """
+        devices."""
         by_graph: dict[GraphKey, list[int]] = defaultdict(list)
         for number in numbers:
-            if self._lying(number):
+            if self._placements(number):
                 by_graph[self.model.graph_key(self.shapes[number])].append(number)
         for key, mine in by_graph.items():
             graph, works = self._graphs[key], dict[tuple[LayerGroups, ...], LeastWork]()
             table = make_table(graph, hardware)
             for number in mine:
-                groups = self._lying(number)
+                groups = self._placements(number)
                 if groups not in works:
                     works[groups] = least_work(graph, table, _network(graph, groups, hardware))
                 lines = self.lines(number) if listed else self._shared_out(number)
                 yield from self._bounds(number, lines, works[groups], hardware.figures)
 
-    def by_lying(
+    def by_placement(
         self, hardware: DesignedChips, number: int, make_table: MakeTable
     ) -> Iterator[tuple[tuple[LayerGroups, ...], ShapeBound]]:
         """As ``on`` of one shape, where its groups lie in ways that cost the same alone; of each
@@ -120,7 +122,7 @@ class ShapeBounds:
         alike = defaultdict[tuple[float, ...], list[LayerGroups]](list)
         table = make_table(graph, hardware)
         collectives = list(dict.fromkeys(_collectives(graph)))
-        for groups in self._lying(number):
+        for groups in self._placements(number):
             network = _network(graph, (groups,), hardware)
             alike[
                 tuple(
@@ -129,10 +131,10 @@ class ShapeBounds:
                     for sent in collectives
                 )
             ].append(groups)
-        for lying in alike.values():
-            work = least_work(graph, table, _network(graph, lying[:1], hardware))
+        for placements in alike.values():
+            work = least_work(graph, table, _network(graph, placements[:1], hardware))
             for bound in self._bounds(number, self.lines(number), work, hardware.figures):
-                yield tuple(lying), bound
+                yield tuple(placements), bound
 
     def _bounds(
         self,
@@ -154,13 +156,12 @@ class ShapeBounds:
         """What a sample takes at least of the cores of all devices that work on it, under any
         shape; None where none has plans.
 
-        Nothing is exchanged.
-        """
+        Nothing is exchanged."""
         least: CoreWork | None = None
         shapes = {
             (self.model.graph_key(shape), shape.panels): shape
             for number, shape in enumerate(self.shapes)
-            if self._lying(number)
+            if self._placements(number)
         }
         tables: dict[GraphKey, LatencyTable] = {}
         for (key, panels), shape in shapes.items():
@@ -177,7 +178,7 @@ class ShapeBounds:
         found: dict[int, list[LeastIterations]] = defaultdict(list)
         for number, shape in enumerate(self.shapes):
             part = shape.micro_batch_size / shape.inner_devices
-            for size, least in self.lines(number).items() if self._lying(number) else ():
+            for size, least in self.lines(number).items() if self._placements(number) else ():
                 found[size].append(least.of_parts(part))
         return {size: least_of(lines) for size, lines in found.items()}
 
@@ -193,7 +194,7 @@ class ShapeBounds:
         part = shape.global_batch_size / (shape.micro_batch_size * groups)
         return dict.fromkeys(self._sizes, LeastIterations.shared_out(part))
 
-    def _lying(self, number: int) -> tuple[LayerGroups, ...]:
+    def _placements(self, number: int) -> tuple[LayerGroups, ...]:
         """Where the groups may lie that communicate within a layer; nowhere where a shape has no
         plans."""
         shape = self.shapes[number]
@@ -206,7 +207,7 @@ class ShapeBounds:
         )
         if same not in self._groups:
             layers = len(self._graphs[self.model.graph_key(shape)].sequence)
-            self._groups[same] = _ways_of_lying(
+            self._groups[same] = _placements_of_shape(
                 self.model.space, shape, layers, tuple(self._clusters)
             )
         return self._groups[same]
@@ -230,8 +231,7 @@ def _fastest(machines: Sequence[Machine]) -> Machine:
     """A machine that none of ``machines`` takes less on for whatever plans add to their layers: as
     fast as any everywhere.
 
-    Where nothing is hidden beside work, nothing takes longer for more bandwidth.
-    """
+    Where nothing is hidden beside work, nothing takes longer for more bandwidth."""
     first = max(machines, key=lambda machine: machine.stream_bytes_per_s)
     alike = zip(*(machine.cluster.tiers for machine in machines), strict=True)
     tiers = tuple(max(each, key=lambda tier: tier.bandwidth_bytes_per_s) for each in alike)
@@ -239,7 +239,7 @@ def _fastest(machines: Sequence[Machine]) -> Machine:
 
 
 @lru_cache(maxsize=1024)  # what limits a design asks for them again and again
-def _ways_of_lying(
+def _placements_of_shape(
     space: PlanSpace, shape: UniformPlan, layers: int, clusters: tuple[Cluster, ...]
 ) -> tuple[LayerGroups, ...]:
     return tuple(space.plans(shape, layers, *clusters).by_groups(clusters[0]))

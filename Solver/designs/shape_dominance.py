@@ -13,25 +13,24 @@ from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.chip_figures import ChipFigures
 from Solver.designs.costs import Shape, pass_seconds
 from Solver.designs.dominance import dominators
-from Solver.designs.pursuit import Pursuit
+from Solver.designs.search_criteria import SearchCriteria
 from Solver.problem import Objective
 
 
 def shape_dominators(
-    shape: Shape, figures: ChipFigures, chosen: BoolArray, pursuit: Pursuit
+    shape: Shape, figures: ChipFigures, chosen: BoolArray, criteria: SearchCriteria
 ) -> IntArray:
     """For every configuration that is ``chosen`` one of them that dominates it under ``shape``, or
     -1: (configurations,).
 
     What dominates is no slower under any plan, and no worse in whatever the objective and the front
-    of ``pursuit`` depend on.
-    """
+    of ``criteria`` depend on."""
     rows = np.flatnonzero(chosen)
     found = np.full(len(figures), -1, dtype=np.int64)
     least = (
-        _columns(shape, figures, pursuit, rows, least=True) if (shape.excess > 1.0).any() else None
+        _columns(shape, figures, criteria, rows, least=True) if (shape.excess > 1.0).any() else None
     )
-    among = dominators(_columns(shape, figures, pursuit, rows, least=False), least)
+    among = dominators(_columns(shape, figures, criteria, rows, least=False), least)
     found[rows] = np.where(among < 0, -1, rows[among])
     return found
 
@@ -42,15 +41,14 @@ def deciding_columns(
     """What ``objective`` depends on under ``shape``, smaller is better: shape (configurations
     ``rows``, criteria).
 
-    With ``least`` as little as layers may take where their schedules are not proven shortest.
-    """
+    With ``least`` as little as layers may take where their schedules are not proven shortest."""
     if (
         objective is Objective.THROUGHPUT_PER_JOULE
         and not figures.static_w.any()
         and figures.purchase is None
     ):
         return sample_joules_of(shape, len(figures), least=least)[rows, None]
-    return _columns(shape, figures, Pursuit(objective), rows, least=least)
+    return _columns(shape, figures, SearchCriteria(objective), rows, least=least)
 
 
 def plan_columns(shape: Shape, figures: ChipFigures, rows: IntArray) -> FloatArray:
@@ -64,14 +62,14 @@ def plan_columns(shape: Shape, figures: ChipFigures, rows: IntArray) -> FloatArr
     )
 
 
-def undominated(shape: Shape, figures: ChipFigures, pursuit: Pursuit) -> BoolArray:
+def undominated(shape: Shape, figures: ChipFigures, criteria: SearchCriteria) -> BoolArray:
     """Configurations that could matter under ``shape`` among those with as much memory, shape
     (configurations,)."""
     alive = np.zeros(len(figures), dtype=np.bool_)
     sizes = [0] if figures.memory_bytes is None else np.unique(figures.memory_bytes).tolist()
     for size in sizes:
         held = figures.holding(size)
-        alive |= held & (shape_dominators(shape, figures, held, pursuit) < 0)
+        alive |= held & (shape_dominators(shape, figures, held, criteria) < 0)
     return alive
 
 
@@ -86,13 +84,13 @@ def sample_joules_of(shape: Shape, configurations: int, *, least: bool) -> Float
 
 
 def _columns(
-    shape: Shape, figures: ChipFigures, pursuit: Pursuit, rows: IntArray, *, least: bool
+    shape: Shape, figures: ChipFigures, criteria: SearchCriteria, rows: IntArray, *, least: bool
 ) -> FloatArray:
     seconds = [pass_seconds(each, rows) for each in _costs(shape, least=least)]
     joules = (
-        [sample_joules_of(shape, len(figures), least=least)[rows, None]] if pursuit.joules else []
+        [sample_joules_of(shape, len(figures), least=least)[rows, None]] if criteria.joules else []
     )
-    return np.concatenate([*seconds, pursuit.criteria(figures)[rows], *joules], axis=1)
+    return np.concatenate([*seconds, criteria.columns(figures)[rows], *joules], axis=1)
 
 
 def _costs(shape: Shape, *, least: bool) -> Sequence[LayerCosts]:

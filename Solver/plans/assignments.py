@@ -36,8 +36,7 @@ def placed_beside(
     """Where ``pp`` stages and as many replicas as are ``allowed`` can lie beside ``groups``.
 
     Gives dp (N,) and replicas and stages by tier (N, 2, tiers) of each. No tier has room for a part
-    of what lies in one further out: that would only be further away.
-    """
+    of what lies in one further out: that would only be further away."""
     holds, tiers = np.array(capacities), len(capacities)
     tp, tp2, cp, ep = (np.array(parts) for parts in (groups.tp, groups.tp2, groups.cp, groups.ep))
     wanted = np.zeros(int(allowed.max(initial=0)) + 1, np.bool_)
@@ -89,8 +88,7 @@ def _split_table(most: int, inside: tuple[int, ...], tiers: int) -> tuple[IntArr
     """All ways to write numbers up to ``most`` as products over ``tiers``, at most ``inside`` on
     the inner ones.
 
-    The numbers (N,) in ascending order and their factors (N, tiers).
-    """
+    The numbers (N,) in ascending order and their factors (N, tiers)."""
     rows = np.ones((1, 0), np.int64)
     for room in inside:
         rows = np.concatenate(

@@ -18,8 +18,7 @@ Value = int | str | bool
 class ChosenAxis:
     """An axis of which searches tell the best plan of every value.
 
-    Of plans ``alike`` any value says the same, so that they have all of them.
-    """
+    Of plans ``alike`` any value says the same, so that they have all of them."""
 
     axis: PlanAxis
     alike: Callable[[UniformPlans, Cluster], BoolArray] | None = None

@@ -61,8 +61,7 @@ class BestPlan:
     ``memory_bytes`` are those of its fullest stage; ``hint`` leads others to it. ``plan`` is None
     where nothing fits (``iteration_s`` infinite) or nothing beats what was known before. Arrays
     have shape (plans,): what became of each, the least it can take, and what its best cut takes
-    (infinite where unknown).
-    """
+    (infinite where unknown)."""
 
     plan: UniformPlan | None
     hint: Hint | None
@@ -80,8 +79,7 @@ class ConfigurationPlans:
     Seconds of a plan, wherever they are told or asked, count by its factor among ``weights``
     (plans,), None where all count alike; a plan whose factor is infinite cannot be had, as if it
     did not fit. ``least_s`` (plans,) are known to be no more than what plans take, whatever the
-    factors.
-    """
+    factors."""
 
     def __init__(
         self,
@@ -151,8 +149,7 @@ class ConfigurationPlans:
         """The best plan that beats ``incumbent_s``; what ``hint`` names is tried first.
 
         A plan whose cuts are not all seen after ``most_steps`` (None: as many as for a proof) keeps
-        its bound.
-        """
+        its bound."""
         most_steps = MOST_STEPS if most_steps is None else most_steps
         count = len(self.shared)
         status = np.full(count, PlanStatus.PRUNED, dtype=np.int8)
@@ -189,7 +186,7 @@ class ConfigurationPlans:
                 if np.isinf(tight_s):  # nothing fits, or nothing that fits beats the incumbent
                     status[index] = PlanStatus.INFEASIBLE if np.isinf(best_s) else PlanStatus.PRUNED
                     bounds_s[index] = max(bounds_s[index], best_s)
-                else:  # beyond the incumbent it says nothing of the cuts that were closed by it
+                else:  # beyond the incumbent it says nothing of the cuts that were pruned by it
                     bounds_s[index] = max(bounds_s[index], min(tight_s, best_s))
                     heapq.heappush(first, (bounds_s[index], index))
                 continue
@@ -339,11 +336,11 @@ class ConfigurationPlans:
         if self.shared.interleaved[index]:
             return self._equal_chunks(index, incumbent_s)
         problem, weight = self._problem(index), float(self._weights[index])
-        beaten_s = incumbent_s / weight
-        if np.isinf(bound_cut(problem, beaten_s, self._tables)):
+        incumbent_s = incumbent_s / weight
+        if np.isinf(bound_cut(problem, incumbent_s, self._tables)):
             return Found(None, None, np.inf, True, fits=bool(np.isfinite(incumbent_s)))
         nodes = np.zeros(problem.pp + 1, np.int64)
-        found = search_cuts(problem, beaten_s, self._tables, most_steps, nodes)
+        found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes)
         if np.isinf(found.seconds):
             return Found(None, None, np.inf, found.complete)
         path = tuple(nodes.tolist())

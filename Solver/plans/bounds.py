@@ -23,8 +23,7 @@ class PlanBounds(NamedTuple):
     ``least_parameters`` (most stages, nodes) what the largest of j + 1 stages that share a node has
     of them at least. The seconds of synchronisation have shape (plans, 2, algorithms): it takes at
     least a sum of two collectives, each the least of its algorithms; unused algorithms are
-    infinite, unused collectives 0.
-    """
+    infinite, unused collectives 0."""
 
     skip: BoolArray
     pp: IntArray
@@ -65,8 +64,7 @@ def deepest_s(total_s: float, load_s: float, pp: int, more: int) -> float:
     ``load_s`` or more.
 
     With b stages behind it, it runs ``more`` - b further micro-batches before what is behind it,
-    which takes at least ``total_s`` less as many loads as there are other stages; whatever b is.
-    """
+    which takes at least ``total_s`` less as many loads as there are other stages; whatever b is."""
     if more < pp:
         return total_s
     return max(total_s + (more - pp + 1) * load_s, 2.0 * total_s + (more - pp) * load_s)
@@ -90,8 +88,7 @@ def plan_bounds_s(
     ``shorter_part`` of the load but for messages. The first stage synchronises its gradients after
     everything; of the others, one has at least the parameters of the best cut of the rest, and
     follows the longest path to the last stage and back (``deepest_s``) but for the backward passes
-    of the stages before it.
-    """
+    of the stages before it."""
     everything = len(stages.first) - 2
     whole_s = loads.stage_s[stages.to_end[everything]]
     for plan in range(len(seconds)):

@@ -2,8 +2,7 @@
 values that it has.
 
 A plan is of use as long as it might be faster than what is known for one of its values, so that the
-slowest of these is what it has to beat. What one value needs is known to the others.
-"""
+slowest of these is what it has to beat. What one value needs is known to the others."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ class Fastest:
     """The fastest plan found with one value, and the bytes of its fullest stage; no plan with it
     takes less than ``bound_s``.
 
-    ``plan`` is None where none fits.
-    """
+    ``plan`` is None where none fits."""
 
     plan: UniformPlan | None
     iteration_s: float
@@ -42,8 +40,7 @@ class PlansWithValues:
     """Plans of a shape, ``priced`` on a configuration when they are looked at; plan i has the
     values ``codes[:, i]``.
 
-    ``excess`` is the factor by which their seconds can at most be too long.
-    """
+    ``excess`` is the factor by which their seconds can at most be too long."""
 
     priced: Callable[[], ConfigurationPlans]
     codes: IntArray
@@ -113,8 +110,7 @@ class FastestPlans:
     def _search(self, part: PlansWithValues, most_steps: int) -> bool:
         """Whether all cuts of the plans of ``part`` that are of use were seen.
 
-        If not, what is proven of them counts once they were searched with ``MOST_STEPS``.
-        """
+        If not, what is proven of them counts once they were searched with ``MOST_STEPS``."""
         plans, codes = part.priced(), part.codes
         bounds_s, first = plans.bounds_s.copy(), np.array([slots.start for slots in self._slots])
         slots = np.where(
@@ -165,8 +161,7 @@ class FastestPlans:
         """Find the best cuts of the other plans that are of use, best first; ``bounds_s`` get to be
         what is proven of them.
 
-        Whether ``most_steps`` were enough for each.
-        """
+        Whether ``most_steps`` were enough for each."""
         cut = ~plans.shared.interleaved & np.isfinite(bounds_s)
         # Steps that a plan was searched with already, what none of its cuts is below, and which
         # plan it is.
@@ -175,26 +170,26 @@ class FastestPlans:
         bounded, complete = np.zeros(len(bounds_s), np.bool_), True
         while waiting:
             tried, bound_s, index = heapq.heappop(waiting)
-            beaten_s = float(self._known_s[slots[:, index]].max())
-            if bound_s >= beaten_s * (1.0 - ROUNDING):
+            incumbent_s = float(self._known_s[slots[:, index]].max())
+            if bound_s >= incumbent_s * (1.0 - ROUNDING):
                 continue
             if not bounded[index]:
                 bounded[index] = True
-                # Beyond what is to be beaten it says nothing of the cuts it closed
-                tight_s = plans.bound(index, beaten_s)
-                bounds_s[index] = max(bound_s, min(tight_s, beaten_s))
+                # Beyond what is to be beaten it says nothing of the cuts it pruned
+                tight_s = plans.bound(index, incumbent_s)
+                bounds_s[index] = max(bound_s, min(tight_s, incumbent_s))
                 if np.isfinite(tight_s):
                     heapq.heappush(waiting, (0, float(bounds_s[index]), index))
                 continue
             steps = most_steps if tried else FIRST_STEPS
-            found = plans.searched(index, beaten_s, steps)
+            found = plans.searched(index, incumbent_s, steps)
             if not found.fits:
                 bounds_s[index] = np.inf
                 continue
             if found.plan is not None:
                 self.offer(codes[:, index].tolist(), found.plan, found.seconds, found.memory_bytes)
             if found.complete:
-                bounds_s[index] = max(bound_s, min(beaten_s, found.seconds))
+                bounds_s[index] = max(bound_s, min(incumbent_s, found.seconds))
             elif steps < most_steps:
                 heapq.heappush(waiting, (steps, bound_s, index))
             else:

@@ -29,8 +29,7 @@ by h R; the passes of other layers hide at most their length before it, and h ti
 within it.
 
 So a plan's least time is that of a line in W, R and R's forward part, and the least of all plans
-that fit in memory bounds a million chips.
-"""
+that fit in memory bounds a million chips."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
@@ -115,8 +114,7 @@ class LeastIterations:
     """The least of some lines, (lines,) each by rising ``constant_s``; none where no plan fits.
 
     A line is ``max(even W, fixed W + alike R) + max(sync_s - hidden (R - F) - hiding R - others (W
-    - R), 0) + constant_s`` with F the forward part of R.
-    """
+    - R), 0) + constant_s`` with F the forward part of R."""
 
     even: FloatArray
     fixed: FloatArray
@@ -150,8 +148,7 @@ class LeastIterations:
         """Seconds that no plan is below where a micro-batch takes ``work``, shape (chips,);
         infinite where no plan fits.
 
-        They grow with each number of ``work``, which so may be too small.
-        """
+        They grow with each number of ``work``, which so may be too small."""
         seconds: FloatArray = np.empty(len(work.whole_s))
         lines = self._few(work) if len(self) > FEW else self
         _fill_least(*lines._columns, work.whole_s, work.alike_s, work.forward_s, seconds)
@@ -198,8 +195,7 @@ class LeastIterations:
         """These without those that are nowhere below another one.
 
         With B <= R <= W it is enough to compare lines where all work is in other layers, in like
-        ones forward, or backward.
-        """
+        ones forward, or backward."""
         both = self.fixed + self.alike
         forms = self.even, both
         corners = [each - self.hiding - more for each in forms for more in (0.0, self.hidden)]
@@ -218,8 +214,7 @@ class LeastIterations:
 class PlanLines:
     """Two lines of every plan, (plans,) each in their order, one of which it is not below.
 
-    Either no stage has more of the like layers than one of as many stages must have, or one has.
-    """
+    Either no stage has more of the like layers than one of as many stages must have, or one has."""
 
     fewest: LeastIterations
     more: LeastIterations
@@ -328,8 +323,7 @@ def _exchanges(plans: ShapePlans, alike: LikeLayers) -> tuple[FloatArray, FloatA
     """Seconds of the exchanges of a like layer once per iteration, and how many of them a second of
     its passes hides; (plans,).
 
-    Collectives of very much: what is fixed of them counts once a stage, and is left out.
-    """
+    Collectives of very much: what is fixed of them counts once a stage, and is left out."""
     seconds, hides = np.zeros((2, len(plans)))
     sent = {0: (ALL_REDUCE,), 1: (REDUCE_SCATTER, ALL_GATHER), 2: (ALL_GATHER,)}
     for rows, rates in plans.rates_in_parts():

@@ -19,7 +19,7 @@ from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import CollectiveKind
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 
-# Plans of a class that others are compared with: hardly any is closed by a later one
+# Plans of a class that others are compared with: hardly any is pruned by a later one
 MOST_ROUNDS = 4
 
 
@@ -33,8 +33,7 @@ def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
     nowhere faster. An all-reduce takes no less than along one of its groups, algorithm for
     algorithm, and no more than the slowest of the other plan's groups would with each. With sparse
     tables more replicas gather, hold and step through no fewer rows either; a gather takes half an
-    all-reduce, of a payload that grows with the replicas.
-    """
+    all-reduce, of a payload that grows with the replicas."""
     kept = np.ones(len(plans), np.bool_)
     if plans.shape.divided_by == 1 and len(plans):
         stages = plans.assigned[:, 1]
@@ -85,8 +84,7 @@ class _Groups:
     pipeline ends.
 
     Replicas that lie evenly are one group, others are those of two levels. A line is what one group
-    costs by each algorithm.
-    """
+    costs by each algorithm."""
 
     def __init__(self, plans: UniformPlans, cluster: Cluster) -> None:
         self._plans, self._cluster = plans, cluster

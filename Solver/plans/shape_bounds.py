@@ -3,8 +3,7 @@ listed.
 
 The layers take W seconds of a device per micro-batch of b samples, however they are cut into
 stages. So dp replicas of pp stages take B / (b dp) x W / pp or more for a batch of B samples, and
-there is room for dp pp groups of devices at most.
-"""
+there is room for dp pp groups of devices at most."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ def least_iteration_s(
     those of ``model``; (ways,).
 
     A stage's passes are convex in what its layers add up to (``stage_price.pass_price``), so that
-    all layers on one stage take no longer than the same on several.
-    """
+    all layers on one stage take no longer than the same on several."""
     groups = min(space.devices // shape.inner_devices, most_groups(space, shape))
     passes = (model.forward, model.recompute, model.backward)
     slower = float(

@@ -61,8 +61,7 @@ class ShapePlans:
 
     ``stages`` are the ``stages_on_device`` of the same ``sizes`` and optimizer, where another shape
     has them. Where the memory of a host is known, every stage counts as many micro-batches'
-    activations there as the first one, which has most in flight.
-    """
+    activations there as the first one, which has most in flight."""
 
     def __init__(
         self,
@@ -218,8 +217,7 @@ class ShapePlans:
         The s-th stage from the end keeps k = min(s, micro-batches) of its activations a: no more
         than M - f of M bytes where its parameters take f. So all activations A are at most the sum
         of (M - f) / k, and the parameters, F in all, at best lie where k is largest: M >= (A + F /
-        max k) / sum of 1 / k. Of interleaved plans nothing but the parameters is told.
-        """
+        max k) / sum of 1 / k. Of interleaved plans nothing but the parameters is told."""
         reserved = self.machine.software.reserved_memory.value
         saved = self.stages.sizes.saved_bytes[self.stages.stages.to_end[self.stages.nodes - 1]]
         pp = self.plans.pp
@@ -243,8 +241,7 @@ class ShapePlans:
         """What the fullest stage holds under the plan and cut where that is least; ``below`` or
         more where none needs less.
 
-        Of interleaved plans, whose chunks no formula cuts, it does not tell.
-        """
+        Of interleaved plans, whose chunks no formula cuts, it does not tell."""
         least, plain = below, np.flatnonzero(~self.interleaved)
         for index in plain[np.argsort(self.parameter_bytes[plain], kind="stable")].tolist():
             if self.parameter_bytes[index] >= least:
@@ -436,8 +433,7 @@ class ShapePlans:
         """Synchronisation, step and bytes (all but activations) of every stage under plan
         ``index``, shape (edges,) each.
 
-        They do not depend on the hardware's speed where nothing overlaps with computation.
-        """
+        They do not depend on the hardware's speed where nothing overlaps with computation."""
         key = self.degrees_key(index)
         if key not in self._after:
             priced = self.stage_prices(index, times_of(np.zeros((len(self.stages.like), 16))))

@@ -44,8 +44,7 @@ class PlanSpace:
     ``GroupOrder.TIERS`` is among the ``group_orders``, the axes share out the tiers of the network,
     whose blocks hold ``capacities``, in every other way too. ``layouts`` are further ones besides
     tp with and without sequence parallelism, and cp. ``further`` are values of other axes that
-    decide what layers cost, or what is kept in host memory: each goes with all others.
-    """
+    decide what layers cost, or what is kept in host memory: each goes with all others."""
 
     devices: int
     use_all_devices: bool
@@ -156,8 +155,7 @@ class PlanSpace:
         ``undominated`` ones.
 
         They are those of ``cluster`` or one of ``others``, in which nothing but the bandwidth of
-        links is different.
-        """
+        links is different."""
         same = replace(
             shape,
             recompute=Recompute.NONE,
@@ -197,7 +195,7 @@ class PlanSpace:
             nested = (
                 self.nested if isinstance(shape.group_order, GroupOrder) else (GroupOrder.TIERS,)
             )
-            every, lying = self._lying(shape, pp, every)
+            every, placements = self._placements(shape, pp, every)
             axes = (
                 self.zero_stages,
                 enumerate(self.overlap_gradients),
@@ -216,7 +214,7 @@ class PlanSpace:
                     )
                 kinds.append((pp, zero, order is GroupOrder.PIPELINE_INNER, chunks, overlap))
                 replicas.append(every[kept])
-                placed.append(lying[kept])
+                placed.append(placements[kept])
         table = np.repeat(
             np.array(kinds, np.int64).reshape(-1, 5), [len(each) for each in replicas[1:]], axis=0
         )
@@ -236,7 +234,9 @@ class PlanSpace:
         )
         return plans.some(np.flatnonzero(~ordered(plans, self.nested, cluster)))
 
-    def _lying(self, shape: UniformPlan, pp: int, degrees: IntArray) -> tuple[IntArray, IntArray]:
+    def _placements(
+        self, shape: UniformPlan, pp: int, degrees: IntArray
+    ) -> tuple[IntArray, IntArray]:
         """Data parallel degrees, as often as stages and replicas can lie differently, and by tier
         how (N, 2, tiers)."""
         groups = shape.group_order
@@ -249,8 +249,8 @@ class PlanSpace:
             for each in self.group_orders
             if isinstance(each, Assignment) and each.groups == groups
         ]
-        lying = [(math.prod(each.dp), (each.dp, each.pp)) for each in given if each.has(pp=pp)]
-        kept = [(dp, parts) for dp, parts in lying if dp in degrees]
+        placements = [(math.prod(each.dp), (each.dp, each.pp)) for each in given if each.has(pp=pp)]
+        kept = [(dp, parts) for dp, parts in placements if dp in degrees]
         return np.array([dp for dp, _ in kept], np.int64), np.array(
             [parts for _, parts in kept], np.int64
         ).reshape(len(kept), 2, len(groups.tp))

@@ -29,8 +29,8 @@ from Solver.designs.best_designs import attributed_costs
 from Solver.designs.confirmed_schedules import LayerSchedule, schedule_layers
 from Solver.designs.joint import Choice
 from Solver.designs.moldable_layers import moldable_problem
-from Solver.designs.requery import priced
-from Solver.designs.run import Run
+from Solver.designs.re_solve import priced
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips
 from Solver.schedule.moldable import check_moldable, placed_as
 from Solver.schedule.moldable_ilp import confirm_moldable
@@ -56,10 +56,10 @@ def moldable(finished: FinishedRun, progress: Progress | None = None) -> tuple[M
         raise InputError(
             f"the best design of {finished.folder} does not fit any more; run its study again"
         )
-    return tuple(_of_model(chips.run, choice, shown) for choice in optimum.choices.values())
+    return tuple(_of_model(chips.context, choice, shown) for choice in optimum.choices.values())
 
 
-def _of_model(run: Run, choice: Choice, progress: Progress) -> MoldableModel:
+def _of_model(run: SearchContext, choice: Choice, progress: Progress) -> MoldableModel:
     layers = schedule_layers(run, choice)
     row, shape = choice.group.locate(choice.point)
     plan = choice.group.plan(choice.point)
@@ -82,7 +82,7 @@ def _of_model(run: Run, choice: Choice, progress: Progress) -> MoldableModel:
     )
 
 
-def _of_layer(run: Run, choice: Choice, layer: LayerSchedule) -> MoldableLayer:
+def _of_layer(run: SearchContext, choice: Choice, layer: LayerSchedule) -> MoldableLayer:
     hardware = run.hardware
     assert isinstance(hardware, DesignedChips)  # others are refused
     row, shape = choice.group.locate(choice.point)

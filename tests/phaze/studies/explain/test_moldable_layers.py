@@ -18,7 +18,7 @@ from phaze.studies.explain.moldable import moldable
 from phaze.studies.explain.repeat import repeat_search
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
-from Solver.designs.requery import priced
+from Solver.designs.re_solve import priced
 from Solver.hardware import DesignedChips
 
 ROUNDING = 1e-9
@@ -51,11 +51,11 @@ def test_a_group_of_one_core_is_one_core_and_more_cores_are_never_slower(
     repeated = repeat_search(finished, SilentProgress())
     chips, best = priced(repeated.alone, repeated.hardware), finished.result.best
     optimum = None if best is None else chips.optimum(best.hbm_bytes)
-    assert optimum is not None and isinstance(chips.run.hardware, DesignedChips)
+    assert optimum is not None and isinstance(chips.context.hardware, DesignedChips)
     for choice in optimum.choices.values():
         row, shape = choice.group.locate(choice.point)
-        groups = layer_groups(choice.group.plan(choice.point), chips.run.hardware.cluster)
-        table = chips.run.hardware.scheduled(shape.graph, groups).table
+        groups = layer_groups(choice.group.plan(choice.point), chips.context.hardware.cluster)
+        table = chips.context.hardware.scheduled(shape.graph, groups).table
         of_groups = CoreGroups(table, row)
         one = of_groups.priced(1, 1)
         accelerators = table.accelerators

@@ -21,8 +21,7 @@ class ModelPoints:
 
     ``upper`` is what no plan of a point exceeds, ``found`` what its best plan reaches (-inf: not
     evaluated); ``level`` is 0 where the bound is that of what dominates the point, 1 where it is
-    its own, 2 where the point is evaluated or nothing fits.
-    """
+    its own, 2 where the point is evaluated or nothing fits."""
 
     def __init__(self, groups: Sequence[PointGroup], objective: Objective) -> None:
         self._groups, self._objective = groups, objective
@@ -116,8 +115,7 @@ class PointsOfRows:
     (shapes, rows) leaves.
 
     Arrays of shape (rows,), of the best shape each: what no plan exceeds (``bound``), what the best
-    plan found reaches, and what might be found still (``potential``).
-    """
+    plan found reaches, and what might be found still (``potential``)."""
 
     def __init__(self, points: ModelPoints, rows: IntArray, mask: BoolArray) -> None:
         self.points, self.rows, self.mask = points, rows, mask

@@ -4,8 +4,7 @@ the others.
 Every shape has a bound that is known as soon as its layers are priced (``shape_bounds``). Shapes
 are looked at in its order until no other can have a plan as fast as the fastest found, with each
 micro-batch size. Some more are looked at for every other thing that shapes choose, so that what
-each value of it allows can be told, proven or not; where none of many fits, nothing is told.
-"""
+each value of it allows can be told, proven or not; where none of many fits, nothing is told."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from phaze_common.choices import GroupOrder
 from Solver.designs.costs import PricedShapes, Shape
 from Solver.plans.axes import AXES
 from Solver.plans.best_plan import FIRST_STEPS, ConfigurationPlans
-from Solver.plans.closed_shapes import ClosedShapes
+from Solver.plans.pruned_shapes import PrunedShapes
 from Solver.plans.shape_bounds import least_iteration_s
 
 MOST_OF_VALUE = 16  # shapes with plans that are looked at for what one value of an axis allows
@@ -33,8 +32,8 @@ MOST_WITHOUT = 32  # of them, where no plan of any fits
 ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good plan
 
 
-def screened(priced: PricedShapes) -> tuple[list[Shape], ClosedShapes] | None:
-    """Shapes to look at and those that are closed; None where bounds of shapes are as much work as
+def remaining_shapes(priced: PricedShapes) -> tuple[list[Shape], PrunedShapes] | None:
+    """Shapes to look at and those that are pruned; None where bounds of shapes are as much work as
     their prices."""
     least_s = least_seconds(priced)
     if least_s is None:
@@ -44,44 +43,44 @@ def screened(priced: PricedShapes) -> tuple[list[Shape], ClosedShapes] | None:
     ]
     values = [np.flatnonzero(column == value) for column in columns for value in np.unique(column)]
     sizes = np.array([plan.micro_batch_size for plan in priced.plans])
-    screen = _Screen(priced, least_s)
-    with priced.run.progress.phase(
+    search = _ShapeSearch(priced, least_s)
+    with priced.context.progress.phase(
         f"shapes of plans of {priced.model.name}", len(np.unique(sizes)) + len(values)
     ) as advance:
         for size in np.unique(sizes):
-            screen.look_at(np.flatnonzero(sizes == size), None)
+            search.look_at(np.flatnonzero(sizes == size), None)
             advance(1)
         for numbers in values:
-            screen.look_at(numbers, MOST_OF_VALUE)
+            search.look_at(numbers, MOST_OF_VALUE)
             advance(1)
-    left = [number for number in range(len(priced)) if number not in screen.shapes]
-    shapes = [screen.shapes[number] for number in sorted(screen.shapes)]
-    closed = ClosedShapes(tuple(priced.plans[number] for number in left), least_s[left])
-    return [shape for shape in shapes if shape is not None], closed
+    left = [number for number in range(len(priced)) if number not in search.shapes]
+    shapes = [search.shapes[number] for number in sorted(search.shapes)]
+    pruned = PrunedShapes(tuple(priced.plans[number] for number in left), least_s[left])
+    return [shape for shape in shapes if shape is not None], pruned
 
 
 def least_seconds(priced: PricedShapes) -> FloatArray | None:
     """Seconds that no plan of each shape is below, shape (shapes,); None where the hardware does
     not tell them apart quickly."""
-    run, plans = priced.run, priced.plans
+    context, plans = priced.context, priced.plans
     least_s = np.zeros(len(plans))
-    groups_of = _Groups(priced.model.space.devices, run.hardware.cluster)
+    groups_of = _Groups(priced.model.space.devices, context.hardware.cluster)
     alike: dict[UniformPlan, list[int]] = defaultdict(list)  # but for where their groups lie
     for number, plan in enumerate(plans):
         alike[replace(plan, group_order=GroupOrder.DATA_INNER)].append(number)
-    with run.progress.phase(f"layer times of {priced.model.name}", len(alike)) as advance:
+    with context.progress.phase(f"layer times of {priced.model.name}", len(alike)) as advance:
         for numbers in alike.values():
             first, graph = plans[numbers[0]], priced.graph(numbers[0])
             groups = [groups_of.of(plans[number]) for number in numbers]
             known = [place for place, each in enumerate(groups) if each is not None]
             if known:
-                times = run.hardware.model_times(
+                times = context.hardware.model_times(
                     graph, first.recompute, [each for each in groups if each is not None]
                 )
                 if times is None:
                     return None
                 least_s[[numbers[place] for place in known]] = least_iteration_s(
-                    priced.model.space, first, times, run.hardware.machine(0, 0.0)
+                    priced.model.space, first, times, context.hardware.machine(0, 0.0)
                 )
             advance(1)
     return least_s
@@ -107,12 +106,12 @@ class _Groups:
         return self._known[key]
 
 
-class _Screen:
+class _ShapeSearch:
     """The shapes that were looked at, by number; None where they have no plan."""
 
     def __init__(self, priced: PricedShapes, least_s: FloatArray) -> None:
         self._priced, self._least_s = priced, least_s
-        self._sizes = sorted(priced.run.problem.memory_bytes)
+        self._sizes = sorted(priced.context.problem.memory_bytes)
         # Seconds of the best plan, of a shape with so much memory
         self._found: dict[tuple[int, int], float] = {}
         self._beyond: dict[tuple[int, int], float] = {}  # seconds that none is below
@@ -121,8 +120,7 @@ class _Screen:
     def look_at(self, numbers: IntArray, most: int | None) -> None:
         """Look at those of ``numbers`` that might have the fastest plan of them with some memory.
 
-        At ``most`` so many that have plans, and more only as long as none of them fits.
-        """
+        At ``most`` so many that have plans, and more only as long as none of them fits."""
         best_s, with_plans = dict.fromkeys(self._sizes, math.inf), 0
         for number in numbers[np.argsort(self._least_s[numbers], kind="stable")].tolist():
             enough = most is not None and with_plans >= (
@@ -134,20 +132,20 @@ class _Screen:
                 best_s[size] = min(best_s[size], self._seconds(number, size, best_s[size]))
             with_plans += self.shapes[number] is not None
 
-    def _seconds(self, number: int, memory_bytes: int, beaten_s: float) -> float:
+    def _seconds(self, number: int, memory_bytes: int, incumbent_s: float) -> float:
         """Seconds of a good plan of a shape, mostly the best; infinite where none takes less than
-        ``beaten_s``."""
+        ``incumbent_s``."""
         what = number, memory_bytes
-        if what in self._found or self._beyond.get(what, -math.inf) >= beaten_s:
+        if what in self._found or self._beyond.get(what, -math.inf) >= incumbent_s:
             return self._found.get(what, math.inf)
         if number not in self.shapes:
             self.shapes[number] = self._priced.shape(number)
-        shape, best_s = self.shapes[number], beaten_s
+        shape, best_s = self.shapes[number], incumbent_s
         for part in shape.parts if shape is not None else ():
             plans = ConfigurationPlans(part.plans_on(0), part.costs, 0, float(memory_bytes))
             best_s = min(best_s, plans.best(best_s, most_steps=FIRST_STEPS).iteration_s)
             part.forget()
-        self._beyond[what] = beaten_s
-        if best_s < beaten_s:
+        self._beyond[what] = incumbent_s
+        if best_s < incumbent_s:
             self._found[what] = best_s
         return best_s

@@ -22,8 +22,7 @@ class Criterion:
     larger is better.
 
     It is no worse where no ``columns`` (fields of ``ChipFigures``), no seconds and, with
-    ``joules``, no joules are more.
-    """
+    ``joules``, no joules are more."""
 
     amount: Callable[[ChipFigures, FloatArray, FloatArray], FloatArray]
     columns: tuple[str, ...] = ()
@@ -66,21 +65,20 @@ OF_OBJECTIVES = frozenset[FrontAxis]().union(*MONOTONE_IN.values())
 
 
 @dataclass(frozen=True)
-class Pursuit:
+class SearchCriteria:
     """The ``objective`` and the axes of the ``front``, throughput first; no axis: no front is asked
     for.
 
     With ``several`` models the best of all may be what the best of one dominates, and bounds are
     taken from what dominates: so nothing counts as dominated that is better in anything an
-    objective may depend on.
-    """
+    objective may depend on."""
 
     objective: Objective
     front: tuple[FrontAxis, ...] = ()
     several: bool = False
 
     @classmethod
-    def of(cls, problem: SearchProblem) -> Pursuit:
+    def of(cls, problem: SearchProblem) -> SearchCriteria:
         """That of ``problem``."""
         return cls(problem.objective, problem.front, len(problem.models) > 1)
 
@@ -116,7 +114,7 @@ class Pursuit:
         """Whether joules per sample are among what dominance asks."""
         return any(CRITERIA[axis].joules for axis in self.axes)
 
-    def criteria(self, figures: ChipFigures) -> FloatArray:
+    def columns(self, figures: ChipFigures) -> FloatArray:
         """What dominance asks of configurations besides seconds and joules, smaller is better:
         (configurations, criteria)."""
         return figures.criteria({column for axis in self.axes for column in CRITERIA[axis].columns})
@@ -127,4 +125,6 @@ class Pursuit:
         return np.ascontiguousarray(np.stack(columns, axis=1))
 
 
-USUAL = Pursuit(Objective.THROUGHPUT, (FrontAxis.THROUGHPUT, FrontAxis.AREA, FrontAxis.ENERGY))
+USUAL = SearchCriteria(
+    Objective.THROUGHPUT, (FrontAxis.THROUGHPUT, FrontAxis.AREA, FrontAxis.ENERGY)
+)

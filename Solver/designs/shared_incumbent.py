@@ -17,13 +17,12 @@ _SUFFIX = ".value"
 
 
 @dataclass(frozen=True)
-class BestKnown:
+class SharedIncumbent:
     """A ``folder`` with a file for each of the parts, this one's under ``name``; None: nobody is
     told, and nothing heard.
 
     Whose disk is another one hears less, and whose file is damaged is not heard: that costs time,
-    and changes no answer.
-    """
+    and changes no answer."""
 
     folder: Path | None = None
     name: str = ""

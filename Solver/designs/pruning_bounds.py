@@ -5,8 +5,7 @@ Bounds of rising cost and tightness close chips: one of all shapes, from work at
 the lines of all plans that fit in memory; of every shape, with what it exchanges, under the lines
 of its own plans; the same with operators as they are priced, one after another; at last schedules,
 and searches through plans that stop at what is known. Between them good designs are evaluated, so
-that there is something to beat.
-"""
+that there is something to beat."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ from Estimator.plans.groups import LayerGroups
 from GraphExtractor.many import load_or_extract_all
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.chip_figures import ChipFigures
-from Solver.designs.closing import reached
-from Solver.designs.run import ROUNDING, Run
+from Solver.designs.plan_values import reached
+from Solver.designs.search_context import ROUNDING, SearchContext
 from Solver.designs.shape_bounds_on_chips import (
     MakeTable,
     ShapeBound,
@@ -32,7 +31,7 @@ from Solver.designs.shape_bounds_on_chips import (
 )
 from Solver.designs.trial_designs import best_tried
 from Solver.hardware import DesignedChips
-from Solver.plans.closed_shapes import ClosedShapes
+from Solver.plans.pruned_shapes import PrunedShapes
 from Solver.problem import ModelProblem
 
 FEW_CHIPS = 1024  # of which no bounds are taken together; that are searched as soon as bounded
@@ -55,8 +54,7 @@ class Bounded:
     number of the shape on any chip.
 
     ``least_s`` are seconds that no plan of a shape is below on any of them; ``of_pairs`` are by
-    shape and chip, where asked for.
-    """
+    shape and chip, where asked for."""
 
     most: FloatArray
     of_shapes: dict[int, float]
@@ -68,35 +66,44 @@ class Bounded:
         return sorted(self.of_shapes, key=lambda number: -self.of_shapes[number])[:count]
 
 
-class Screen:
+class PruningBounds:
     """Closes the chips and the shapes of one model that cannot have its best design.
 
     ``most`` is what no design on a chip exceeds (chips,), ``least_s`` what no plan of a shape is
-    below (shapes,) on any chip that was open when the shape was closed, ``beaten`` what the best
+    below (shapes,) on any chip that was open when the shape was pruned, ``incumbent`` what the best
     design found reaches, here or in another part of the space. Of shapes that are left plans might
-    be the best whose groups are ``lying`` so; ``none_exceeds`` is what no other plan exceeds on the
-    chips that are left.
-    """
+    be the best whose groups are ``placements`` so; ``none_exceeds`` is what no other plan exceeds
+    on the chips that are left."""
 
     def __init__(
-        self, run: Run, hardware: DesignedChips, model: ModelProblem, least: float = 0.0
+        self,
+        context: SearchContext,
+        hardware: DesignedChips,
+        model: ModelProblem,
+        least: float = 0.0,
     ) -> None:
         """``least`` is what a design has to reach to be of interest."""
-        self.run, self.hardware, self.model = run, hardware, model
+        self.context, self.hardware, self.model = context, hardware, model
         self.shapes: Sequence[UniformPlan] = tuple(model.space.shapes())
         keys = list(dict.fromkeys(model.graph_key(shape) for shape in self.shapes))
-        with run.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
+        with context.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
             graphs = load_or_extract_all(
-                keys, run.stores.graphs, run.problem.force_reextract, run.problem.code, advance
+                keys,
+                context.stores.graphs,
+                context.problem.force_reextract,
+                context.problem.code,
+                advance,
             )
-        if run.first:
-            check_functions(graphs.values(), hardware.known_functions, strict=run.problem.strict)
-        self.graphs, self.shape_bounds = graphs, ShapeBounds(run, model, graphs, self.shapes)
+        if context.first:
+            check_functions(
+                graphs.values(), hardware.known_functions, strict=context.problem.strict
+            )
+        self.graphs, self.shape_bounds = graphs, ShapeBounds(context, model, graphs, self.shapes)
         self.most = np.full(len(hardware.accelerators), np.inf)
         self.least_s = np.zeros(len(self.shapes))
-        self.beaten, self.none_exceeds = least, -np.inf
-        self.lying: dict[UniformPlan, frozenset[LayerGroups]] = {}
-        self._listen()
+        self.incumbent, self.none_exceeds = least, -np.inf
+        self.placements: dict[UniformPlan, frozenset[LayerGroups]] = {}
+        self._read_shared()
 
     def bounded(
         self,
@@ -125,7 +132,7 @@ class Screen:
 
     def _values(self, figures: ChipFigures, bound: ShapeBound) -> FloatArray:
         """What no plan of a bound exceeds, shape (chips,)."""
-        space, objective = self.model.space, self.run.problem.objective
+        space, objective = self.model.space, self.context.problem.objective
         return figures.reached(
             objective,
             bound.seconds,
@@ -134,18 +141,18 @@ class Screen:
             space.sequence_length,
         )
 
-    def screen(self) -> tuple[IntArray, list[int]]:
+    def remaining(self) -> tuple[IntArray, list[int]]:
         """Chips and numbers of shapes that might have the best design."""
         rows, numbers = np.arange(len(self.most)), list(range(len(self.shapes)))
         if not len(rows):
             return rows, []
-        with self.run.progress.phase(
+        with self.context.progress.phase(
             f"bounds of chips for {self.model.name}", len(rows)
         ) as advance:
             many = len(rows) > FEW_CHIPS
             if many:
                 self._bound_by_cores()
-            if many or not self.beaten:
+            if many or not self.incumbent:
                 self._sample(listed=many)
             rows = rows[self.open(rows)]
             for level in (at_peak_rates,) if many else (at_peak_rates, priced):
@@ -155,7 +162,7 @@ class Screen:
             size, last = AT_ONCE, 0
             while last < len(rows):
                 part, last = rows[last : last + size], last + size
-                self._listen()
+                self._read_shared()
                 self._price(part[self.open(part)], numbers)
                 advance(len(part))
                 size *= MORE
@@ -166,30 +173,29 @@ class Screen:
         rows, numbers = self._left_by(bounded, priced_rows)
         if len(rows) * len(numbers) <= FEW_PAIRS:
             return rows, numbers
-        return self._closed_by_search(
+        return self._pruned_by_search(
             rows, {number: bounded.of_pairs[number][self.open(priced_rows)] for number in numbers}
         )
 
-    def _closed_by_search(
+    def _pruned_by_search(
         self, rows: IntArray, of_pairs: dict[int, FloatArray]
     ) -> tuple[IntArray, list[int]]:
         """What is left of chips and shapes once plans are searched, shape by shape, on all chips
         that are open under it.
 
-        ``of_pairs`` is by number of the shape what its plans do not exceed on ``rows``.
-        """
+        ``of_pairs`` is by number of the shape what its plans do not exceed on ``rows``."""
         numbers = list(of_pairs)
-        with self.run.progress.phase(
+        with self.context.progress.phase(
             f"plans of {self.model.name} on {len(rows)} chips", len(numbers)
         ) as advance:
             for number in sorted(numbers, key=lambda each: -float(of_pairs[each].max())):
-                self._listen()
+                self._read_shared()
                 self._search(rows, number, of_pairs[number])
                 advance(1)
         self.most[rows] = np.minimum(self.most[rows], np.max(list(of_pairs.values()), axis=0))
         for most in of_pairs.values():
-            closed = most < self._least
-            self.none_exceeds = max(self.none_exceeds, float(most[closed].max(initial=-np.inf)))
+            pruned = most < self._least
+            self.none_exceeds = max(self.none_exceeds, float(most[pruned].max(initial=-np.inf)))
         left = [number for number in numbers if (of_pairs[number] >= self._least).any()]
         return rows[self.open(rows)], left
 
@@ -199,38 +205,40 @@ class Screen:
         open_ = np.flatnonzero(most >= self._least)
         if not len(open_):
             return
-        lying, most_lying = self._lying(rows[open_], number)
-        most[open_] = np.minimum(most[open_], most_lying)
+        placements, upper_placed = self._placements(rows[open_], number)
+        most[open_] = np.minimum(most[open_], upper_placed)
         order, size, last = open_[np.argsort(-most[open_], kind="stable")], SEARCHED, 0
         while last < len(order):
             part, last, size = order[last : last + size], last + size, size * MORE
             part = part[most[part] >= self._least]
             if not len(part):
                 break
-            alone = self.run.on(self.hardware.some(rows[part]))
-            found = reached(alone, self.model, self.graphs, self.shapes[number], lying, self._least)
+            alone = self.context.on(self.hardware.some(rows[part]))
+            found = reached(
+                alone, self.model, self.graphs, self.shapes[number], placements, self._least
+            )
             most[part] = np.minimum(most[part], found.most)
-            self._beat(float(found.found.max()))
-        self.lying[self.shapes[number]] = frozenset(lying)
+            self._found_value(float(found.found.max()))
+        self.placements[self.shapes[number]] = frozenset(placements)
 
-    def _lying(self, rows: IntArray, number: int) -> tuple[list[LayerGroups], FloatArray]:
+    def _placements(self, rows: IntArray, number: int) -> tuple[list[LayerGroups], FloatArray]:
         """How the groups of a shape lie in plans that might be the best on one of the chips
         ``rows``, and what none exceeds."""
         hardware, most = self.hardware.some(rows), np.full(len(rows), -np.inf)
         found: dict[LayerGroups, None] = {}
-        for lying, bound in self.shape_bounds.by_lying(hardware, number, priced):
+        for placements, bound in self.shape_bounds.by_placement(hardware, number, priced):
             values = self._values(hardware.figures, bound)
             np.maximum(most, values, out=most)
             if values.max() >= self._least:
-                found.update(dict.fromkeys(lying))
+                found.update(dict.fromkeys(placements))
             else:
                 self.none_exceeds = max(self.none_exceeds, float(values.max()))
         return list(found), most
 
-    def _listen(self) -> None:
+    def _read_shared(self) -> None:
         """Take over what was found in other parts of the space meanwhile."""
-        if self.run.best_known is not None:
-            self.beaten = max(self.beaten, self.run.best_known.value())
+        if self.context.shared_incumbent is not None:
+            self.incumbent = max(self.incumbent, self.context.shared_incumbent.value())
 
     def narrowed(
         self, rows: IntArray, numbers: list[int], level: MakeTable, *, listed: bool = True
@@ -259,7 +267,7 @@ class Screen:
     @property
     def _least(self) -> float:
         """What a design has to reach."""
-        return max(self.beaten * (1.0 - ROUNDING), float(np.finfo(float).tiny))
+        return max(self.incumbent * (1.0 - ROUNDING), float(np.finfo(float).tiny))
 
     def _price(self, rows: IntArray, numbers: list[int]) -> None:
         """Bound chips by the prices of their operators, and look for good designs among them."""
@@ -271,7 +279,7 @@ class Screen:
     def _bound_by_cores(self) -> None:
         """Bound every chip by what any shape takes of its cores."""
         chips, figures = self.hardware.accelerators, self.hardware.figures
-        problem, space = self.run.problem, self.model.space
+        problem, space = self.context.problem, self.model.space
         work = self.shape_bounds.of_cores(self.hardware, at_peak_rates)
         self.most[:] = -np.inf
         if work is None:
@@ -304,21 +312,23 @@ class Screen:
         """Look for the best plans of the most promising of the chips ``rows`` under a few
         shapes."""
         order = np.argsort(-bounded.most, kind="stable")[:TRIED]
-        rows = rows[order[bounded.most[order] > self.beaten]]
+        rows = rows[order[bounded.most[order] > self.incumbent]]
         if not len(rows):
             return
         hardware = self.hardware.some(rows)
-        lying = {
-            self.shapes[number]: self._best_lying(hardware, number)
+        placements = {
+            self.shapes[number]: self._best_placements(hardware, number)
             for number in bounded.best_shapes(TRIED_SHAPES)
         }
-        self._beat(
-            best_tried(self.run.on(hardware), self.model, lying, self._sizes(rows), EVALUATED)
+        self._found_value(
+            best_tried(
+                self.context.on(hardware), self.model, placements, self._sizes(rows), EVALUATED
+            )
         )
 
-    def _best_lying(self, hardware: DesignedChips, number: int) -> frozenset[LayerGroups]:
+    def _best_placements(self, hardware: DesignedChips, number: int) -> frozenset[LayerGroups]:
         """How groups lie in the plans of a shape whose bound is highest."""
-        found = self.shape_bounds.by_lying(hardware, number, priced)
+        found = self.shape_bounds.by_placement(hardware, number, priced)
         return frozenset(
             max(
                 found,
@@ -327,23 +337,23 @@ class Screen:
             )[0]
         )
 
-    def _beat(self, value: float) -> None:
+    def _found_value(self, value: float) -> None:
         """Take note of what a design reaches."""
-        self.beaten = max(self.beaten, value)
-        if self.run.best_known is not None:
-            self.run.best_known.tell(self.beaten)
+        self.incumbent = max(self.incumbent, value)
+        if self.context.shared_incumbent is not None:
+            self.context.shared_incumbent.tell(self.incumbent)
 
     def some_shapes(self, numbers: Sequence[int]) -> tuple[UniformPlan, ...]:
         """The shapes with these numbers."""
         return tuple(self.shapes[number] for number in numbers)
 
-    def other_shapes(self, numbers: Sequence[int]) -> ClosedShapes:
+    def other_shapes(self, numbers: Sequence[int]) -> PrunedShapes:
         """All others, with what none of their plans is below."""
         others = np.setdiff1d(np.arange(len(self.shapes)), numbers)
-        return ClosedShapes(self.some_shapes(others.tolist()), self.least_s[others])
+        return PrunedShapes(self.some_shapes(others.tolist()), self.least_s[others])
 
     def _sizes(self, rows: IntArray) -> list[int]:
         """Bytes of memory that the chips ``rows`` have, or may have."""
         own = self.hardware.figures.memory_bytes
-        sizes = self.run.problem.memory_bytes
+        sizes = self.context.problem.memory_bytes
         return list(sizes) if own is None else [size for size in sizes if (own[rows] == size).any()]

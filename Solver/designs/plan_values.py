@@ -1,4 +1,4 @@
-"""Chips that bounds left, closed one by one: by their schedules, and by searches through plans that
+"""Chips that bounds left, pruned one by one: by their schedules, and by searches through plans that
 stop at what is known."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from GraphExtractor.graph import GraphKey, ModelGraph
 from phaze_common.array_types import BoolArray, FloatArray
 from phaze_common.progress import SilentProgress
 from Solver.designs.costs import Part, PricedShapes
-from Solver.designs.run import Run
+from Solver.designs.search_context import SearchContext
 from Solver.designs.shape_bounds_on_chips import like_layers
 from Solver.designs.shape_dominance import sample_joules_of
 from Solver.plans.best_plan import ConfigurationPlans
@@ -27,35 +27,35 @@ SHORTEST_S, LONGEST_S = 1e-9, 1e12  # of an iteration
 
 
 @dataclass(frozen=True, eq=False)
-class Reached:
+class PlanValues:
     """Of every chip what no plan of a shape exceeds under the objective, and what one was found to
     reach; (chips,) each.
 
     The first is told down to what had to be beaten, the second is -inf where none was found to do
-    so.
-    """
+    so."""
 
     most: FloatArray
     found: FloatArray
 
 
 def reached(
-    run: Run,
+    context: SearchContext,
     model: ModelProblem,
     graphs: Mapping[GraphKey, ModelGraph],
     shape: UniformPlan,
-    lying: Collection[LayerGroups],
+    placements: Collection[LayerGroups],
     least: float,
-) -> Reached:
-    """What plans of ``shape``, with groups ``lying`` so, reach on the chips of ``run``, if it is
+) -> PlanValues:
+    """What plans of ``shape``, with groups ``placements`` so, reach on the chips of ``context``, if
+    it is
     ``least`` or more."""
-    quiet = replace(run, progress=SilentProgress())
-    figures = run.hardware.figures
-    objective = run.problem.objective
+    quiet = replace(context, progress=SilentProgress())
+    figures = context.hardware.figures
+    objective = context.problem.objective
     most, found = np.full((2, len(figures)), -np.inf)
-    priced = PricedShapes(quiet, model, graphs, [shape], {shape: frozenset(lying)}).shape(0)
+    priced = PricedShapes(quiet, model, graphs, [shape], {shape: frozenset(placements)}).shape(0)
     if priced is None:
-        return Reached(most, found)
+        return PlanValues(most, found)
     samples, tokens = model.space.base.global_batch_size, model.space.sequence_length
     least_j, found_j = (
         sample_joules_of(priced, len(figures), least=each) for each in (True, False)
@@ -71,14 +71,14 @@ def reached(
         enough = values(middle, least_j) >= least
         fast, slow = np.where(enough, middle, fast), np.where(enough, slow, middle)
     slow *= 1.0 + ROUNDING
-    for size in run.problem.memory_bytes:
+    for size in context.problem.memory_bytes:
         least_s, found_s = np.full((2, len(figures)), np.inf)
         held = figures.holding(size)
         for part in priced.parts if held.any() else ():
             _search(part, priced.graph, float(size), slow, least_s, found_s, held)
         np.maximum(most, values(least_s, least_j), out=most)
         np.maximum(found, values(found_s, found_j), out=found)
-    return Reached(most, found)
+    return PlanValues(most, found)
 
 
 def _search(

@@ -1,4 +1,4 @@
-"""Shapes of plans that were closed by a bound, without listing their plans."""
+"""Shapes of plans that were pruned by a bound, without listing their plans."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from phaze_common.array_types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class ClosedShapes:
+class PrunedShapes:
     """Shapes that need not be looked at: no plan of shape i takes less than ``least_s[i]``, shape
     (shapes,)."""
 
@@ -21,10 +21,10 @@ class ClosedShapes:
     def __len__(self) -> int:
         return len(self.plans)
 
-    def with_micro_batch_size(self, size: int) -> ClosedShapes:
+    def with_micro_batch_size(self, size: int) -> PrunedShapes:
         """Those of one micro-batch size."""
         places = [place for place, plan in enumerate(self.plans) if plan.micro_batch_size == size]
-        return ClosedShapes(tuple(self.plans[place] for place in places), self.least_s[places])
+        return PrunedShapes(tuple(self.plans[place] for place in places), self.least_s[places])
 
 
-NONE_CLOSED = ClosedShapes((), np.empty(0))
+NONE_PRUNED = PrunedShapes((), np.empty(0))
