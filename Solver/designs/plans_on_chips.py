@@ -28,7 +28,8 @@ from Solver.designs.search_context import SearchContext
 from Solver.designs.shape_bounds_on_chips import at_peak_rates, like_layers
 from Solver.designs.shape_dominance import sample_joules_of
 from Solver.hardware import DesignedChips
-from Solver.plans.best_plan import ConfigurationPlans, Hint
+from Solver.plans.best_plan import ConfigurationPlans
+from Solver.plans.cut_levels import Hint
 from Solver.plans.least_iterations import Work
 
 PROVEN = 1e-9  # relative gap below which a value is said to be proven

@@ -12,7 +12,8 @@ from Estimator.plans.degrees import UniformPlan
 from phaze_common.array_types import FloatArray
 from Solver.chip_figures import ChipFigures
 from Solver.designs.costs import Part, Shape
-from Solver.plans.best_plan import BestPlan, ConfigurationPlans, Hint
+from Solver.plans.best_plan import BestPlan, ConfigurationPlans
+from Solver.plans.cut_levels import Hint
 from Solver.plans.shape_plans import ShapePlans
 from Solver.problem import Objective
 

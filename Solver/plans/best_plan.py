@@ -3,11 +3,9 @@ accounted for."""
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,26 +29,11 @@ from Solver.paths.cut_bounds import (
 from Solver.paths.cut_search import cut_s, search_cuts
 from Solver.paths.stage_tables import Loads, Priced, empty_loads, fill_loads
 from Solver.plans.bounds import plan_bounds_s
+from Solver.plans.cut_levels import CutSearch, Found, Hint, PlanStatus
 from Solver.plans.shape_plans import DegreesKey, ShapePlans
 
 MOST_STEPS = 4_000_000  # stages tried in one search through cuts: some tenths of a second
 FIRST_STEPS = 20_000  # for a first incumbent
-
-
-class PlanStatus(IntEnum):
-    """What became of a plan on a configuration."""
-
-    PRUNED = 0  # its bound does not beat a plan that was evaluated
-    EVALUATED = 1  # its best cut into stages is known, or the best of those tried
-    INFEASIBLE = 2  # no cut of it fits in memory
-
-
-@dataclass(frozen=True)
-class Hint:
-    """A plan worth trying first: its index, and the nodes of its cut (None: with equal chunks)."""
-
-    index: int
-    nodes: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,76 +133,33 @@ class ConfigurationPlans:
 
         A plan whose cuts are not all seen after ``most_steps`` (None: as many as for a proof) keeps
         its bound."""
-        most_steps = MOST_STEPS if most_steps is None else most_steps
-        count = len(self.shared)
-        status = np.full(count, PlanStatus.PRUNED, dtype=np.int8)
-        bounds_s, plan_s = self.bounds_s.copy(), np.full(count, np.inf)
-        status[np.isinf(bounds_s)] = PlanStatus.INFEASIBLE
-        best_s, best = incumbent_s, Found(None, None, np.inf, True)
-        order = np.argsort(bounds_s, kind="stable")
-        order = order[: int(np.isfinite(bounds_s).sum())]
+        best = [Found(None, None, np.inf, True)]  # the last beats all before it
+
+        def offer(index: int, found: Found) -> None:
+            best.append(found)
+            incumbents_s[:] = found.seconds
+
+        steps = MOST_STEPS if most_steps is None else most_steps
+        incumbents_s = np.full(len(self.shared), incumbent_s)
+        search = CutSearch(self, incumbents_s, offer, FIRST_STEPS, steps)
+        status, bounds_s = search.status, search.bounds_s
         if hint is not None:
-            best = self._as_hinted(hint, best_s)
-        elif len(order):
-            index = int(order[0])
-            best = self.searched(index, best_s, FIRST_STEPS)
-            if not best.fits:
-                status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
-            elif best.complete:
-                status[index] = PlanStatus.EVALUATED
-                bounds_s[index] = max(bounds_s[index], min(best_s, best.seconds))
-        best_s = min(best_s, best.seconds)
-        if best.hint is not None:
-            plan_s[best.hint.index] = best_s
-        order = order[status[order] == PlanStatus.PRUNED]
-        first: list[tuple[float, int]] = []  # bounded, to be searched shortly
-        again: list[tuple[float, int]] = []  # where that did not suffice
-        place = 0
-        while True:
-            cheap_s = bounds_s[order[place]] if place < len(order) else np.inf
-            tight_s = first[0][0] if first else np.inf
-            enough_s = best_s * (1.0 - ROUNDING)
-            if cheap_s < min(tight_s, enough_s):
-                index = int(order[place])
-                place += 1
-                tight_s = self.bound(index, best_s)
-                if np.isinf(tight_s):  # nothing fits, or nothing that fits beats the incumbent
-                    status[index] = PlanStatus.INFEASIBLE if np.isinf(best_s) else PlanStatus.PRUNED
-                    bounds_s[index] = max(bounds_s[index], best_s)
-                else:  # beyond the incumbent it says nothing of the cuts that were pruned by it
-                    bounds_s[index] = max(bounds_s[index], min(tight_s, best_s))
-                    heapq.heappush(first, (bounds_s[index], index))
-                continue
-            shortly = tight_s < enough_s
-            if not shortly and not (again and again[0][0] < enough_s):
-                break
-            bound_s, index = heapq.heappop(first if shortly else again)
-            found = self.searched(index, best_s, FIRST_STEPS if shortly else most_steps)
-            if not found.fits:
-                status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
-                continue
-            if found.plan is not None:
-                plan_s[index] = found.seconds
-                best_s, best = found.seconds, found
-            if shortly and not found.complete:
-                heapq.heappush(again, (bound_s, index))
-                continue
-            status[index] = PlanStatus.EVALUATED
-            bounds_s[index] = min(best_s, found.seconds) if found.complete else bound_s
+            first = self._as_hinted(hint, incumbent_s)
+            if first.hint is not None:
+                offer(first.hint.index, first)
+                search.plan_s[first.hint.index] = first.seconds
+        elif np.isfinite(bounds_s.min(initial=np.inf)):
+            search.cut(int(bounds_s.argmin()), FIRST_STEPS, otherwise=0)
+        search.run()
+        found = best[-1]
+        best_s = min(incumbent_s, found.seconds)
         proven_s = min(best_s, float(bounds_s[status == PlanStatus.EVALUATED].min(initial=np.inf)))
         # The first one tried, which no cut beats
-        if best.hint is not None and status[best.hint.index] != PlanStatus.EVALUATED:
-            status[best.hint.index], bounds_s[best.hint.index] = PlanStatus.EVALUATED, best_s
-        return BestPlan(
-            best.plan,
-            best.hint,
-            best.seconds,
-            best.memory_bytes,
-            proven_s,
-            status,
-            bounds_s,
-            plan_s,
-        )
+        if found.hint is not None and status[found.hint.index] != PlanStatus.EVALUATED:
+            status[found.hint.index], bounds_s[found.hint.index] = PlanStatus.EVALUATED, best_s
+        held = found.memory_bytes
+        arrays = status, bounds_s, search.plan_s
+        return BestPlan(found.plan, found.hint, found.seconds, held, proven_s, *arrays)
 
     def first_stage_bounds_s(self) -> FloatArray:
         """``bounds_s``, counting the synchronisation of no stage but the first, which nothing runs
@@ -404,19 +344,6 @@ class ConfigurationPlans:
             stage_layers=tuple(len(stage) for stage in stages),
             layer_order=None if in_order else order,
         )
-
-
-@dataclass(frozen=True)
-class Found:
-    """A plan cut into stages that beats what was known, if any; whether all cuts were seen, and
-    whether one fits in memory."""
-
-    plan: UniformPlan | None
-    hint: Hint | None
-    seconds: float
-    complete: bool
-    fits: bool = True
-    memory_bytes: float = 0.0
 
 
 def _memory_bytes(problem: Problem, path: Sequence[int]) -> float:

@@ -6,7 +6,6 @@ slowest of these is what it has to beat. What one value needs is known to the ot
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.progress import Advance
 from Solver.paths.cut_bounds import ROUNDING
 from Solver.plans.best_plan import FIRST_STEPS, MOST_STEPS, ConfigurationPlans
+from Solver.plans.cut_levels import CutSearch, Found
 
 EVERY = -1  # of plans for which any value says the same: they have all of them
 NONE = -2  # of plans whose value is not asked about
@@ -105,93 +105,53 @@ class FastestPlans:
                 later.append(part)
             advance(1)
         for part in later:
-            self._search(part, MOST_STEPS)
+            self._search(part, FIRST_STEPS, MOST_STEPS)
 
-    def _search(self, part: PlansWithValues, most_steps: int) -> bool:
+    def _search(self, part: PlansWithValues, *steps: int) -> bool:
         """Whether all cuts of the plans of ``part`` that are of use were seen.
 
         If not, what is proven of them counts once they were searched with ``MOST_STEPS``."""
         plans, codes = part.priced(), part.codes
-        bounds_s, first = plans.bounds_s.copy(), np.array([slots.start for slots in self._slots])
+        first = np.array([slots.start for slots in self._slots])
         slots = np.where(
             codes == EVERY, self._values + np.arange(len(codes))[:, None], first[:, None] + codes
         )
         slots[codes == NONE] = len(self._known_s) - 1
-        self._price_interleaved(plans, codes, slots, bounds_s)
-        complete = self._search_cuts(plans, codes, slots, bounds_s, most_steps)
-        if complete or most_steps >= MOST_STEPS:
+
+        def offer(index: int, found: Found) -> None:
+            assert found.plan is not None
+            self.offer(codes[:, index].tolist(), found.plan, found.seconds, found.memory_bytes)
+            incumbents_s[:] = self._known_s[slots].max(axis=0)
+
+        incumbents_s = self._known_s[slots].max(axis=0)
+        search = CutSearch(plans, incumbents_s, offer, *steps)
+        bounds_s, interleaved = search.bounds_s, plans.shared.interleaved_rows
+        self._price_interleaved(plans, offer, incumbents_s, bounds_s)
+        search.level[interleaved] = len(steps) + 1
+        search.run()
+        if search.complete or MOST_STEPS in steps:
             for axis, mine in enumerate(self._slots):
                 every, one = codes[axis] == EVERY, codes[axis] >= 0
                 least_s = np.full(mine.stop - mine.start, bounds_s[every].min(initial=np.inf))
                 np.minimum.at(least_s, codes[axis][one], bounds_s[one])
                 self._bound_s[mine] = np.minimum(self._bound_s[mine], least_s / part.excess)
-        return complete
+        return search.complete
 
     def _price_interleaved(
-        self, plans: ConfigurationPlans, codes: IntArray, slots: IntArray, bounds_s: FloatArray
+        self,
+        plans: ConfigurationPlans,
+        offer: Callable[[int, Found], None],
+        incumbents_s: FloatArray,
+        bounds_s: FloatArray,
     ) -> None:
         """Price the interleaved plans that are of use; ``bounds_s`` get to be their seconds."""
         rows = plans.shared.interleaved_rows
-        rows = rows[
-            bounds_s[rows]
-            < self._known_s[slots[:, rows]].max(axis=0, initial=0.0) * (1.0 - ROUNDING)
-        ]
+        rows = rows[bounds_s[rows] < incumbents_s[rows] * (1.0 - ROUNDING)]
         if not len(rows):
             return
-        seconds, memory_bytes = plans.interleaved(rows)
-        bounds_s[rows] = seconds
-        for place in np.argsort(seconds, kind="stable").tolist():
-            row = rows[place]
-            if seconds[place] < self._known_s[slots[:, row]].max() * (1.0 - ROUNDING):
-                self.offer(
-                    codes[:, row].tolist(),
-                    plans.shared.plans.plan(row),
-                    seconds[place],
-                    memory_bytes[place],
-                )
-
-    def _search_cuts(
-        self,
-        plans: ConfigurationPlans,
-        codes: IntArray,
-        slots: IntArray,
-        bounds_s: FloatArray,
-        most_steps: int,
-    ) -> bool:
-        """Find the best cuts of the other plans that are of use, best first; ``bounds_s`` get to be
-        what is proven of them.
-
-        Whether ``most_steps`` were enough for each."""
-        cut = ~plans.shared.interleaved & np.isfinite(bounds_s)
-        # Steps that a plan was searched with already, what none of its cuts is below, and which
-        # plan it is.
-        waiting = [(0, float(bounds_s[index]), index) for index in np.flatnonzero(cut).tolist()]
-        heapq.heapify(waiting)
-        bounded, complete = np.zeros(len(bounds_s), np.bool_), True
-        while waiting:
-            tried, bound_s, index = heapq.heappop(waiting)
-            incumbent_s = float(self._known_s[slots[:, index]].max())
-            if bound_s >= incumbent_s * (1.0 - ROUNDING):
-                continue
-            if not bounded[index]:
-                bounded[index] = True
-                # Beyond what is to be beaten it says nothing of the cuts it pruned
-                tight_s = plans.bound(index, incumbent_s)
-                bounds_s[index] = max(bound_s, min(tight_s, incumbent_s))
-                if np.isfinite(tight_s):
-                    heapq.heappush(waiting, (0, float(bounds_s[index]), index))
-                continue
-            steps = most_steps if tried else FIRST_STEPS
-            found = plans.searched(index, incumbent_s, steps)
-            if not found.fits:
-                bounds_s[index] = np.inf
-                continue
-            if found.plan is not None:
-                self.offer(codes[:, index].tolist(), found.plan, found.seconds, found.memory_bytes)
-            if found.complete:
-                bounds_s[index] = max(bound_s, min(incumbent_s, found.seconds))
-            elif steps < most_steps:
-                heapq.heappush(waiting, (steps, bound_s, index))
-            else:
-                complete = False
-        return complete
+        bounds_s[rows], held_bytes = plans.interleaved(rows)
+        for place in np.argsort(bounds_s[rows], kind="stable").tolist():
+            row = int(rows[place])
+            if bounds_s[row] < incumbents_s[row] * (1.0 - ROUNDING):
+                plan, seconds = plans.shared.plans.plan(row), float(bounds_s[row])
+                offer(row, Found(plan, None, seconds, True, True, float(held_bytes[place])))
