@@ -213,8 +213,7 @@ def expert_report(
 
 
 def too_many_devices(context: SearchContext, needed: int, row: int) -> str:
-    """Why an expert's plan on ``needed`` devices cannot run on configuration ``row``; empty where
-    there are as many."""
+    """Why ``needed`` devices cannot be had of configuration ``row``; empty where they can."""
     given, caps = context.hardware.cluster.num_devices, context.hardware.figures.caps
     has = (
         f"the cluster has {given}"
@@ -240,8 +239,7 @@ def _why_unsuited(graph: ModelGraph, expert: ExpertPlan) -> str:
 
 
 def _utilization(schedules: Sequence[LayerSchedule], cores: CoreType) -> float | None:
-    """Busy fraction over one micro-batch's forward and backward of the whole model, weighted by
-    time."""
+    """Busy fraction over a micro-batch's forward and backward of the model, weighted by time."""
     total_s = sum(item.schedule.makespan_s * item.repeats for item in schedules)
     busy_s = sum(item.busy(cores) * item.schedule.makespan_s * item.repeats for item in schedules)
     return busy_s / total_s if total_s else None

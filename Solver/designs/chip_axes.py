@@ -28,8 +28,7 @@ def axis_column(hardware: DesignedChips, axis: str) -> list[int | str]:
 
 
 def axis_bounds(hardware: DesignedChips, most: FloatArray) -> AxisBounds:
-    """Of every value of every axis what no design with it exceeds, from what none on a chip does,
-    (chips,); 0: none fits."""
+    """What no design with each value of an axis exceeds, from ``most`` of each chip; 0: no fit."""
     chips = hardware.accelerators
     found: dict[str, dict[str, float]] = {}
     for axis in AXES:

@@ -57,8 +57,7 @@ class LayerSchedule:
 
 
 def schedule_layers(context: SearchContext, choice: Choice) -> list[LayerSchedule]:
-    """Schedules of every distinct layer and pass that the chosen plan runs on the cores of its
-    chip; none on devices."""
+    """Schedules of each distinct layer and pass of the chosen plan on its chip; none on devices."""
     hardware = context.hardware
     if not isinstance(hardware, DesignedChips):
         return []
@@ -98,8 +97,7 @@ def schedule_layers(context: SearchContext, choice: Choice) -> list[LayerSchedul
 def confirm_schedules(
     schedules: Sequence[LayerSchedule], advance: Advance
 ) -> list[ScheduleConfirmation]:
-    """Solve every schedule again as the ILP with a solver that shares no code with the native
-    one."""
+    """Solve every schedule again as an ILP by a solver that shares no code with the native one."""
     confirmations = []
     for item in schedules:
         ilp = confirm_with_ilp(item.problem, item.schedule)

@@ -56,8 +56,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What decides the seconds of a layer: tp, cp, ep and where they lie, micro-batch,
-    recomputation, sequence parallelism."""
+    """What decides the seconds of a layer: tp, cp, ep and places, micro-batch, recomputation."""
 
     plan: UniformPlan
     graph: ModelGraph
@@ -65,8 +64,7 @@ class Shape:
 
     @cached_property
     def excess(self) -> FloatArray:
-        """By what factor the seconds of each configuration can at most be too long, shape
-        (configurations,)."""
+        """By what factor seconds can at most be too long, shape (configurations,)."""
         worst: FloatArray = np.max([_excess(part) for part in self.parts], axis=0)
         return worst
 
@@ -112,8 +110,7 @@ class Shape:
 
 
 def pass_seconds(costs: LayerCosts, rows: IntArray | slice = slice(None)) -> FloatArray:
-    """Forward and whole backward seconds of every distinct layer, shape (configurations ``rows``, 2
-    * distinct layers)."""
+    """Forward and whole backward seconds of distinct layers, shape (``rows``, 2 * layers)."""
     backward = costs.backward.arithmetic_s[rows] + costs.recompute.arithmetic_s[rows]
     return np.hstack([costs.forward.arithmetic_s[rows], backward])
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
+from Solver.combination import Combination
 from Solver.designs.dominance import dominators
 from Solver.designs.joint import Choice
 from Solver.designs.points import PointGroup, PointStatus
@@ -24,7 +25,7 @@ class ModelPoints:
     its own, 2 where the point is evaluated or nothing fits."""
 
     def __init__(self, groups: Sequence[PointGroup], objective: Objective) -> None:
-        self._groups, self._objective = groups, objective
+        self._groups, self._objective, self.name = groups, objective, groups[0].key.model
         self.count = groups[0].configurations
         self.upper, self.found, status = (
             np.concatenate(each).reshape(-1, self.count)
@@ -78,8 +79,7 @@ class ModelPoints:
         )
 
     def bound(self, shape: int, row: int, slower: IntArray) -> None:
-        """Bound a point by itself, and with it those of the configurations ``slower``, which are in
-        all that plans take."""
+        """Bound a point by itself, and with it the configurations ``slower`` in all plans take."""
         choice = self.choice(shape, row)
         least_s = choice.group.least_seconds(choice.point)
         for rows in (np.array([row]), slower):
@@ -114,12 +114,12 @@ class PointsOfRows:
     """What is known of one model's points on the configurations ``rows``, of those that ``mask``
     (shapes, rows) leaves.
 
-    Arrays of shape (rows,), of the best shape each: what no plan exceeds (``bound``), what the best
+    Arrays of shape (rows,), of the best shape each: what no plan exceeds (``upper``), what the best
     plan found reaches, and what might be found still (``potential``)."""
 
     def __init__(self, points: ModelPoints, rows: IntArray, mask: BoolArray) -> None:
         self.points, self.rows, self.mask = points, rows, mask
-        self.bound, self.found, self.potential = self._largest(np.arange(len(rows)))
+        self.upper, self.found, self.potential = self._largest(np.arange(len(rows)))
         # By shape: of which places, and those
         self._seconds: dict[int, tuple[IntArray, FloatArray]] = {}
 
@@ -128,63 +128,101 @@ class PointsOfRows:
         upper, found = (
             np.where(mask, each[:, rows], -np.inf) for each in (points.upper, points.found)
         )
-        return (
-            upper.max(axis=0),
-            found.max(axis=0),
-            np.where(points.level[:, rows] < 2, upper, found).max(axis=0),
-        )
+        potential = np.where(points.level[:, rows] < 2, upper, found)
+        return upper.max(axis=0), found.max(axis=0), potential.max(axis=0)
 
     def refine(self, place: int) -> int:
-        """Know more of what might be the best point of one configuration; how many plans were
-        looked for."""
-        row = int(self.rows[place])
-        points, mask = self.points, self.mask[:, place]
+        """Know more of the most promising point of a configuration; how many plans that took."""
+        row, points = int(self.rows[place]), self.points
         might = np.where(points.level[:, row] < 2, points.upper[:, row], points.found[:, row])
-        shape = int(np.where(mask, might, -np.inf).argmax())
+        shape = int(np.where(self.mask[:, place], might, -np.inf).argmax())
         if points.level[shape, row] == 2:
             return 0
-        changed = np.array([place])
-        bounded = points.level[shape, row] == 1
+        changed, bounded = np.array([place]), points.level[shape, row] == 1
         if bounded:
             points.evaluate(shape, row)
         else:
             changed = np.append(changed, self._slower(shape, place))
             points.bound(shape, row, self.rows[changed[1:]])
-        for mine, now in zip(
-            (self.bound, self.found, self.potential), self._largest(changed), strict=True
-        ):
+        known = self.upper, self.found, self.potential
+        for mine, now in zip(known, self._largest(changed), strict=True):
             mine[changed] = now
         return int(bounded)
 
     def _slower(self, shape: int, place: int) -> IntArray:
-        """Places of other configurations that are no faster in any layer or plan under
-        ``shape``."""
+        """Places of configurations that are no faster in any layer or plan under ``shape``."""
         if shape not in self._seconds:
             mine = np.flatnonzero(self.mask[shape])
             self._seconds[shape] = mine, self.points.seconds(shape, self.rows[mine])
         places, seconds = self._seconds[shape]
-        slower = (seconds >= seconds[np.searchsorted(places, place)]).all(axis=1) & (
-            places != place
-        )
-        found: IntArray = places[slower]
-        return found
-
-    def energy_j(self, places: IntArray) -> FloatArray:
-        """Joules per sample of the best points found of several configurations, shape (places,)."""
-        choices = [self.best(int(place)) for place in places]
-        return np.array([each.group.energy_j[each.point] for each in choices])
+        no_faster = (seconds >= seconds[np.searchsorted(places, place)]).all(axis=1)
+        slower: IntArray = places[no_faster & (places != place)]
+        return slower
 
     def best(self, place: int) -> Choice:
         """The best point found of one configuration."""
         row = int(self.rows[place])
-        return self.points.choice(
-            int(np.where(self.mask[:, place], self.points.found[:, row], -np.inf).argmax()), row
-        )
+        found = np.where(self.mask[:, place], self.points.found[:, row], -np.inf)
+        return self.points.choice(int(found.argmax()), row)
+
+
+class PointsOfModels:
+    """What is known of the points of all models on some configurations, together: a ``Level`` of
+    ``best_first``, whose candidates are places of configurations.
+
+    ``rows`` are the configurations; arrays have shape (rows,), as those of ``PointsOfRows``."""
+
+    deferred = False
+
+    def __init__(
+        self,
+        models: Sequence[ModelPoints],
+        rows: IntArray,
+        masks: Sequence[BoolArray],
+        combination: Combination,
+    ) -> None:
+        self.rows, self._combination = rows, combination
+        self._points = {
+            model.name: PointsOfRows(model, rows, mask)
+            for model, mask in zip(models, masks, strict=True)
+        }
+
+    @property
+    def upper(self) -> FloatArray:
+        """What no design exceeds."""
+        return self._combination.of({name: each.upper for name, each in self._points.items()})
+
+    @property
+    def found(self) -> FloatArray:
+        """What the best design found reaches."""
+        return self._combination.of({name: each.found for name, each in self._points.items()})
+
+    def bound(self, candidates: IntArray) -> FloatArray:
+        """What might be found still."""
+        potential = {name: each.potential for name, each in self._points.items()}
+        return self._combination.of(potential)[candidates]
+
+    def refine(self, candidates: IntArray) -> int:
+        """Know more of the best points of one configuration; how many plans were looked for."""
+        return sum(each.refine(int(candidates[0])) for each in self._points.values())
+
+    def choices(self, place: int) -> list[Choice]:
+        """The best point found of each model on one configuration."""
+        return [each.best(place) for each in self._points.values()]
+
+    def energy_j(self, places: IntArray) -> FloatArray:
+        """Joules per sample of the best points found, the mean of the models; shape (places,)."""
+        joules = {
+            name: np.array(
+                [best.group.energy_j[best.point] for best in map(each.best, places.tolist())]
+            )
+            for name, each in self._points.items()
+        }
+        return self._combination.mean(joules)
 
 
 def undominated_rows(points: Sequence[tuple[ModelPoints, int]], rows: IntArray) -> BoolArray:
-    """Which of ``rows`` none of them dominates in all of ``points``, each a model and a shape:
-    shape (rows,)."""
+    """Which of ``rows`` none dominates in all of ``points`` (models and shapes): shape (rows,)."""
     found, least = (
         np.concatenate([model.columns(shape, rows, least=each) for model, shape in points], axis=1)
         for each in (False, True)

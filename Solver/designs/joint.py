@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
+from Solver.best_first import best_first
 from Solver.combination import Combination
 from Solver.designs.points import ROUNDING, PointGroup, PointStatus
 from Solver.problem import Objective, SearchProblem
@@ -50,59 +51,89 @@ def joint_optimum(
     feasible on none. Of equally good ones that of the smallest area, least energy and lowest index
     wins. All that might be as good are evaluated first, so that the answer does not depend on which
     points are evaluated already, by a run that was killed for instance."""
-    alone = len(groups) == 1
+    level = _Configurations(groups, combination, objective)
+    every = [group for mine in groups.values() for group in mine]
+    area_mm2 = every[0].area_mm2[: every[0].configurations]
     while True:
-        bests = {
-            model: _best_points(mine, objective, alone=alone) for model, mine in groups.items()
-        }
-        most = combination.of({model: best.bound for model, best in bests.items()})
-        if not np.isfinite(most.max()):
+        best_first(np.arange(len(area_mm2)), [level], level.incumbent, at_once=CANDIDATES_AT_ONCE)
+        upper = level.upper
+        if not np.isfinite(upper.max()):
             return None
-        area_mm2 = next(iter(groups.values()))[0].area_mm2[: len(most)]
-        order = np.lexsort((area_mm2, -most))
-        known = np.logical_and.reduce([best.evaluated for best in bests.values()])
-        top = order[0]
-        if not known[top]:
-            for best in bests.values():
-                best.evaluate(order[:CANDIDATES_AT_ONCE])
+        rivals = np.flatnonzero(upper >= upper.max() * (1.0 - ROUNDING))
+        if sum(best.evaluate_rivals(rivals) for best in level.bests.values()):
             continue
-        rivals = np.flatnonzero(most >= most[top] * (1.0 - ROUNDING))
-        if sum(best.evaluate_rivals(rivals) for best in bests.values()):
-            continue
-        energy_j = combination.mean({model: best.energy_j for model, best in bests.items()})
-        # Of several, what differs so little is how it was combined
-        better = -most[rivals] if alone else np.zeros(len(rivals))
+        energy_j = combination.mean({model: best.energy_j for model, best in level.bests.items()})
+        # Of several, what differs so little is how it was combined.
+        better = -upper[rivals] if level.alone else np.zeros(len(rivals))
         row = int(rivals[np.lexsort((energy_j[rivals], area_mm2[rivals], better))[0]])
-        enough = float(most[top]) * (1.0 - ROUNDING)
-        area = float(area_mm2[row])
-        energy = float(energy_j[row])
-        every = [group for mine in groups.values() for group in mine]
-        if not alone or not any(
-            group.evaluate_smaller(objective, enough, area, energy) for group in every
+        smaller = level.incumbent(), float(area_mm2[row]), float(energy_j[row])
+        if not level.alone or not any(
+            group.evaluate_smaller(objective, *smaller) for group in every
         ):
-            break
-    ceiling = combination.of(
-        {model: _ceiling(mine, objective, alone=alone) for model, mine in groups.items()}
-    )
-    unknown = ceiling[~known | (ceiling * (1.0 - ROUNDING) > most)]
-    open_bound = float(unknown.max()) if len(unknown) and np.isfinite(unknown.max()) else None
-    choices = {model: best.choice(row) for model, best in bests.items()}
-    values = combination.of({model: best.value for model, best in bests.items()})
-    return JointOptimum(
-        row=row,
-        value=float(values[row]),
-        choices=choices,
-        best_open_bound=open_bound,
-        proven=bool(values[row] >= ceiling.max() * (1.0 - ROUNDING)),
-        omitted=next((group.omitted for group in every if group.omitted), ""),
-    )
+            return level.optimum(row)
+
+
+class _Configurations:
+    """Configurations by what the best points of all models on them combine to, as far as these are
+    not evaluated: a ``Level`` of ``best_first``.
+
+    ``upper`` is what none exceeds, the values of evaluated points being theirs; ``evaluated`` are
+    those whose points are: shape (configurations,)."""
+
+    deferred = False
+
+    def __init__(
+        self,
+        groups: Mapping[str, Sequence[PointGroup]],
+        combination: Combination,
+        objective: Objective,
+    ) -> None:
+        self._groups, self._combination, self._objective = groups, combination, objective
+        self.alone = len(groups) == 1
+        self.bests: dict[str, _BestPoints] = {}
+
+    def bound(self, candidates: IntArray) -> FloatArray:
+        for model, mine in self._groups.items():
+            self.bests[model] = _best_points(mine, self._objective, alone=self.alone)
+        self.upper = self._combination.of({model: each.bound for model, each in self.bests.items()})
+        self.evaluated = np.logical_and.reduce([each.evaluated for each in self.bests.values()])
+        return np.where(self.evaluated, -np.inf, self.upper)[candidates]
+
+    def incumbent(self) -> float:
+        """What a configuration reaches that might be as good as the best one evaluated."""
+        return float(self.upper[self.evaluated].max(initial=-np.inf)) * (1.0 - ROUNDING)
+
+    def refine(self, candidates: IntArray) -> int:
+        for best in self.bests.values():
+            best.evaluate(candidates)
+        return len(candidates)
+
+    def optimum(self, row: int) -> JointOptimum:
+        """The configuration ``row`` as the optimum."""
+        ceiling = self._combination.of(
+            {
+                model: _ceiling(mine, self._objective, alone=self.alone)
+                for model, mine in self._groups.items()
+            }
+        )
+        unknown = ceiling[~self.evaluated | (ceiling * (1.0 - ROUNDING) > self.upper)]
+        open_bound = float(unknown.max()) if len(unknown) and np.isfinite(unknown.max()) else None
+        values = self._combination.of({model: best.value for model, best in self.bests.items()})
+        every = [group for mine in self._groups.values() for group in mine]
+        return JointOptimum(
+            row=row,
+            value=float(values[row]),
+            choices={model: best.choice(row) for model, best in self.bests.items()},
+            best_open_bound=open_bound,
+            proven=bool(values[row] >= ceiling.max() * (1.0 - ROUNDING)),
+            omitted=next((group.omitted for group in every if group.omitted), ""),
+        )
 
 
 def best_for_all_models(
     problem: SearchProblem, groups: Sequence[PointGroup], memory_bytes: int
 ) -> JointOptimum | None:
-    """The joint optimum of the problem's models for one memory size, out of all its point
-    groups."""
+    """The joint optimum of the models for one memory size, out of all its point groups."""
     by_model = {
         model.name: _groups_of(model.name, groups, memory_bytes) for model in problem.models
     }
@@ -119,27 +150,48 @@ def best_of_all_sizes(
     others are not looked at.
 
     Points that are still open are pruned by it."""
-    objective, best, found = problem.objective, 0.0, dict[int, JointOptimum | None]()
-    bounds = {
-        size: max(
-            float(group.objective_bound(objective).max())
-            for group in groups
-            if group.key.memory_bytes == size
-        )
-        for size in problem.memory_bytes
-    }
-    for size in sorted(bounds, key=lambda each: -bounds[each]):
-        if bounds[size] >= best * (1.0 - ROUNDING):
-            found[size] = best_for_all_models(problem, groups, size)
-            best = max([best, *(each.value for each in (found[size],) if each is not None)])
+    sizes = _MemorySizes(problem, groups)
+    best_first(np.arange(len(problem.memory_bytes)), [sizes], sizes.incumbent)
     for group in groups:
-        group.prune_below(objective, best)
-    return {size: found[size] for size in problem.memory_bytes if size in found}
+        group.prune_below(problem.objective, sizes.best)
+    return {size: sizes.found[size] for size in problem.memory_bytes if size in sizes.found}
+
+
+class _MemorySizes:
+    """Memory sizes by the bounds of their points: a ``Level`` of ``best_first``."""
+
+    deferred = False
+
+    def __init__(self, problem: SearchProblem, groups: Sequence[PointGroup]) -> None:
+        self._problem, self._groups = problem, groups
+        self.best, self.found = 0.0, dict[int, JointOptimum | None]()
+        bounds = {
+            size: max(
+                float(group.objective_bound(problem.objective).max())
+                for group in groups
+                if group.key.memory_bytes == size
+            )
+            for size in problem.memory_bytes
+        }
+        self._upper = np.array(list(bounds.values()))
+
+    def bound(self, candidates: IntArray) -> FloatArray:
+        return self._upper[candidates]
+
+    def incumbent(self) -> float:
+        return self.best * (1.0 - ROUNDING)
+
+    def refine(self, candidates: IntArray) -> int:
+        place = int(candidates[0])
+        size = self._problem.memory_bytes[place]
+        optimum = self.found[size] = best_for_all_models(self._problem, self._groups, size)
+        self.best = max(self.best, 0.0 if optimum is None else optimum.value)
+        self._upper[place] = -np.inf
+        return 1
 
 
 def own_bests(problem: SearchProblem, groups: Sequence[PointGroup]) -> dict[str, float]:
-    """The most that each model of several reaches alone, with any configuration and memory size;
-    empty where one fits on none."""
+    """The value that each of several models reaches alone; empty where one fits nowhere."""
     found: dict[str, float] = {}
     for model in problem.models if len(problem.models) > 1 else ():
         by_size = (_groups_of(model.name, groups, size) for size in problem.memory_bytes)
@@ -165,8 +217,7 @@ def _groups_of(model: str, groups: Sequence[PointGroup], memory_bytes: int) -> l
 
 @dataclass(frozen=True, eq=False)
 class _BestPoints:
-    """Per configuration, a model's point with the best bound, of the least energy among equals:
-    arrays (configurations,)."""
+    """Per configuration a model's point with the best bound, of equals that of the least energy."""
 
     groups: Sequence[PointGroup]
     objective: Objective
@@ -195,8 +246,7 @@ class _BestPoints:
             group.evaluate(self.point[mine])
 
     def evaluate_rivals(self, rows: IntArray) -> int:
-        """Evaluate what might equal the best points of the accelerators ``rows``; how many there
-        were."""
+        """Evaluate what might equal the best points of ``rows``; how many there were."""
         found = 0
         for group in self.groups:
             bound = _bounds(group, self.objective, alone=self.alone).reshape(
@@ -214,14 +264,12 @@ class _BestPoints:
 
 
 def _limits(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArray:
-    """Bounds of the points of ``group``; what is dominated under its shape cannot be the best of a
-    model that decides alone."""
+    """Bounds of points; what is dominated cannot be the best of a model that decides alone."""
     return group.undominated_bound(objective) if alone else group.objective_bound(objective)
 
 
 def _bounds(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArray:
-    """The same with the values of evaluated points, which may be less than what is proven of
-    them."""
+    """The same with the values of evaluated points, which may be less than their bounds."""
     limits = _limits(group, objective, alone=alone)
     return np.where(group.status == PointStatus.EVALUATED, group.objective(objective), limits)
 
@@ -237,8 +285,7 @@ def _ceiling(groups: Sequence[PointGroup], objective: Objective, *, alone: bool)
 
 
 def _best_points(groups: Sequence[PointGroup], objective: Objective, *, alone: bool) -> _BestPoints:
-    """Ties go to evaluated points before open ones, then to less energy, then to the earlier group
-    and shape."""
+    """Ties go to evaluated points, then to less energy, then to the earlier group and shape."""
     count = groups[0].configurations
     bound, energy_j = np.full(count, -np.inf), np.full(count, np.inf)
     evaluated = np.zeros(count, dtype=np.bool_)

@@ -95,8 +95,7 @@ def _joint(
     models: Sequence[PruningBounds],
     left: Sequence[tuple[IntArray, list[int]]],
 ) -> SearchContext:
-    """The same with what might be the best for several models together, though it is the best for
-    none of them alone."""
+    """The same with what might be the best for several models together, though for none alone."""
     found = best_of_remaining(remaining)
     if found is None:
         return remaining

@@ -34,8 +34,7 @@ ROWS_AT_ONCE = 8192  # accelerators bounded together, which bounds memory
 
 @dataclass(frozen=True, eq=False)
 class BoundedChips(DesignedChips):
-    """Chips whose layers are priced by what none of their schedules is below, at peak rates and
-    compulsory traffic."""
+    """Chips whose layers cost what no schedule is below, at peak rates and compulsory traffic."""
 
     _tables: dict[GraphKey, LatencyTable] = field(default_factory=dict)
 
@@ -71,8 +70,7 @@ class BoundedChips(DesignedChips):
 
 
 def least_times(graph: ModelGraph, table: LatencyTable, network: PassNetwork) -> GraphTimes:
-    """What no schedule of a pass of ``graph`` goes below on the accelerators of ``table``, seconds
-    and joules apart."""
+    """What no schedule of a pass goes below on the chips of ``table``, seconds and joules apart."""
     count, layers = len(table.accelerators), graph.layers
     known: dict[OperatorGraph, FloatArray] = {}
     found = np.zeros((2, 3, count, len(layers)))

@@ -51,8 +51,7 @@ def chip_layer_costs(
 
 
 def attributed_layer_costs(scheduled: ScheduledGraph, recompute: Recompute, row: int) -> LayerCosts:
-    """Layer costs on accelerator ``row`` alone, each pass attributed to causes along the critical
-    path of its schedule."""
+    """Layer costs on ``row`` alone, each pass attributed along its schedule's critical path."""
     whole = chip_layer_costs(scheduled, recompute).rows(np.array([row]))
     distinct, _ = moded_layers(scheduled.graph, recompute)
     layers = [(scheduled.graph.layers[each.index], each.mode) for each in distinct]
@@ -90,8 +89,7 @@ def _pass_parts(scheduled: ScheduledGraph, operators: OperatorGraph, row: int) -
 
 
 def _costs_of(parts: Sequence[PassParts], total_s: FloatArray) -> PassCosts:
-    """Parts of distinct layers as costs of one configuration; ``total_s`` (1, layers) is what the
-    search found for each."""
+    """Parts of layers as costs of one configuration; ``total_s`` (1, layers): the search's."""
     nothing = np.zeros((1, len(parts)))
     columns = {
         field.name: np.array([[getattr(each, field.name) for each in parts]])

@@ -38,8 +38,7 @@ NEGLIGIBLE = 0.03
 
 
 class _Kind(IntEnum):
-    """Passes that recomputation modes add up differently, those of the most frequent layer by
-    themselves."""
+    """Passes that recomputation adds up differently; the most frequent layer's by themselves."""
 
     ENDS = 0  # forward and backward of the first and the last layer, which keep their activations
     FORWARD = 1
@@ -115,8 +114,7 @@ class CoreWork:
 
 
 def core_work(graph: ModelGraph, table: LatencyTable, panels: int) -> CoreWork:
-    """Of ``graph`` on the cores of ``table``, whatever the network: a weaker bound than
-    ``least_work`` for any pair of cores."""
+    """Of ``graph`` on the cores of ``table``, whatever the network: weaker than ``least_work``."""
     network = PassNetwork(lambda collective: 0.0, panels)
     sums = _Sums(table, network)
     for operators, kind, repeats in _passes(graph):
@@ -135,8 +133,7 @@ def core_work(graph: ModelGraph, table: LatencyTable, panels: int) -> CoreWork:
 
 
 def least_work(graph: ModelGraph, table: LatencyTable, network: PassNetwork) -> LeastWork:
-    """What no schedule of ``graph`` goes below on the chips of ``table``, whose prices may be
-    bounds themselves."""
+    """What no schedule of ``graph`` goes below on the chips of ``table``, which may hold bounds."""
     chips = table.accelerators
     sums = _Sums(table, network)
     for operators, kind, repeats in _passes(graph):
@@ -153,8 +150,7 @@ def least_work(graph: ModelGraph, table: LatencyTable, network: PassNetwork) -> 
 
 
 def most_frequent(graph: ModelGraph) -> int:
-    """The layer of ``graph`` that most of all but the first and the last are; -1 where there are no
-    others."""
+    """The layer that most are, the first and the last left out; -1 where there are no others."""
     return max(Counter(graph.sequence[1:-1]).items(), key=lambda each: each[1], default=(-1, 0))[0]
 
 
@@ -182,8 +178,7 @@ def _passes(graph: ModelGraph) -> Iterator[tuple[OperatorGraph, _Kind, int]]:
 
 @dataclass(eq=False)
 class _Group:
-    """Operators of a pass beside which as much may run: sums of their prices on all cores, weighted
-    by how often they run."""
+    """Operators of a pass beside which as much may run: sums of prices times how often they run."""
 
     kind: _Kind
     beside: Beside
@@ -197,8 +192,7 @@ class _Group:
 
 
 class _Sums:
-    """Sums of prices of operators by what may run beside them, and the largest ratios of prices on
-    all cores and on one."""
+    """Sums of prices of operators by what may run beside them, and largest shares of one core."""
 
     def __init__(self, table: LatencyTable, network: PassNetwork) -> None:
         self._table, self._network = table, network
@@ -310,8 +304,7 @@ class _Sums:
                 )
 
     def of_products(self) -> tuple[FloatArray, FloatArray]:
-        """As ``of_cores``, once: products with their weight beside products alone, and vector work
-        beside which none can run."""
+        """As ``of_cores``, once: products beside products alone, vector work beside none."""
         tensor_s, vector_s = self._no_seconds(1)
         for group in self._groups.values():
             product_s = group.tensor_s + sum(

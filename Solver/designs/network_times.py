@@ -51,8 +51,7 @@ class PassNetwork:
     network_of: IntArray | None = None
 
     def seconds_on(self, rows: IntArray | slice) -> Callable[[Collective], float | FloatArray]:
-        """Prices a collective on the accelerators ``rows``: one number for all, or an array of
-        shape (rows,)."""
+        """Prices a collective on the accelerators ``rows``: one number, or an array (rows,)."""
         if self.network_of is None:
             return self.seconds
         place, every = self.network_of[rows], (self.seconds, *self.others)
@@ -66,8 +65,7 @@ class PassNetwork:
         return seconds
 
     def distinct(self, count: int) -> tuple[IntArray, IntArray]:
-        """An accelerator of each network among so many, (networks,), and the place of each one's,
-        (accelerators,)."""
+        """An accelerator of each network, (networks,), and each one's place, (accelerators,)."""
         network_of = np.zeros(count, np.int64) if self.network_of is None else self.network_of
         _, rows, places = np.unique(network_of, return_index=True, return_inverse=True)
         return rows, places.reshape(-1)
@@ -75,8 +73,7 @@ class PassNetwork:
     def collectives_s(
         self, graph: OperatorGraph, rows: IntArray | slice = slice(None)
     ) -> FloatArray:
-        """Seconds of the collectives of ``graph``, in its order; shape (collectives,), of many
-        networks (collectives, rows)."""
+        """Seconds of the collectives in order: (collectives,), of many networks by ``rows`` too."""
         found = [
             operator.collective for operator in graph.operators if operator.collective is not None
         ]
@@ -91,8 +88,7 @@ class PassNetwork:
         pieces: PieceTimes[FloatArray],
         rows: IntArray | slice = slice(None),
     ) -> FloatArray:
-        """What streaming adds to operators whose ``pieces`` take so long on ``rows``; shape (rows,
-        operators), as those have."""
+        """What streaming adds to operators whose ``pieces`` take so long; (rows, operators)."""
         exposed, seconds = np.zeros_like(pieces.first_s), self.seconds_on(rows)
         for place, operator in enumerate(graph.operators):
             if operator.streamed:
@@ -121,8 +117,7 @@ class PassNetwork:
 
 
 def sharing_links(graph: OperatorGraph) -> list[int]:
-    """Places of the operators of ``graph`` that stream while another one that communicates may
-    run."""
+    """Operators that stream while another one that communicates may run: their places."""
     order = closure(schedule_structure(graph))
     communicates = [
         operator.collective is not None or bool(operator.streamed) for operator in graph.operators

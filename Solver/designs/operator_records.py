@@ -19,8 +19,7 @@ from Solver.schedule.problem import Mode
 def scheduled_operators(
     context: SearchContext, row: int, schedules: Sequence[LayerSchedule]
 ) -> Iterator[PricedOperator]:
-    """Operators of the layers of the best design on accelerator ``row``, in the mode in which its
-    schedules run them."""
+    """Operators of the best design on ``row``, in the mode in which its schedules run them."""
     hardware = context.hardware
     assert isinstance(hardware, DesignedChips)  # others have no schedules
     energy = OperatorEnergy(hardware.accelerators.accelerator(row), hardware.platform)
@@ -50,8 +49,7 @@ def scheduled_operators(
 
 
 def streamed_operators(context: SearchContext, choice: Choice) -> Iterator[PricedOperator]:
-    """Operators of the layers of the chosen plan on a device that exists, collectives left out,
-    which its network prices."""
+    """Operators of the chosen plan on a device that exists, without collectives."""
     hardware = context.hardware
     assert isinstance(hardware, ExistingDevice)
     _, shape = choice.group.locate(choice.point)

@@ -56,8 +56,7 @@ class _Listed:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """An axis with the values that are shown, in order, of so many ``there_are``; the optimum has
-    ``chosen``."""
+    """An axis with the values shown of so many ``there_are``; the optimum has ``chosen``."""
 
     axis: ChosenAxis
     shown: Sequence[Value]
@@ -85,8 +84,7 @@ class _Model:
         self._take([shape for _, shape in sorted(known, key=lambda one: one[0])])
 
     def axes(self) -> list[AxisValues]:
-        """What every value of every axis allows, schedules that keep it from being proven solved
-        with the most effort."""
+        """What every value of every axis allows, with proven schedules where that matters."""
         found = self._axes()
         unproven = any(value.status is Status.FEASIBLE for axis in found for value in axis.values)
         if not unproven or all(shape.excess[self._row] <= 1.0 for shape in self._shapes):
@@ -246,8 +244,7 @@ class _Model:
         )
 
     def _pruned_s(self, axis: ChosenAxis, value: Value) -> float:
-        """Seconds that no plan with ``value`` of the shapes that were pruned is below; infinite
-        where none has it."""
+        """Seconds that no plan with ``value`` of pruned shapes is below; infinite: none has it."""
         every = [group.pruned_shapes for group in self._groups]
         if not axis.of_shapes:
             return min(float(pruned.least_s.min(initial=np.inf)) for pruned in every)
@@ -282,8 +279,7 @@ class _Model:
 
 
 def _as_known(group: PointGroup, place: int, row: int) -> float:
-    """About how long the best plan of a shape takes on configuration ``row``, as far as the search
-    asked; only for the order."""
+    """About how long the best plan of a shape takes, as far as is known; only for the order."""
     point = place * group.configurations + row
     known: float = min(group.iteration_s[point], group.bound_s[point])
     return known

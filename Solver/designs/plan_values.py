@@ -90,8 +90,7 @@ def _search(
     found_s: FloatArray,
     held: BoolArray,
 ) -> None:
-    """Lower ``least_s``, what no plan is below as far as that is below ``slowest_s``, and
-    ``found_s``; (chips,) each."""
+    """Lower ``least_s``, as far as that is below ``slowest_s``, and ``found_s``; (chips,) each."""
     alike = like_layers(graph, part.plans.sizes)
     work, lines = Work.of(part.least, alike), dict[int, PlanLines]()
     for row in np.flatnonzero(held).tolist():

@@ -37,8 +37,7 @@ PROVEN = 1e-9  # relative gap below which a value is said to be proven
 
 @dataclass(frozen=True, eq=False)
 class _Evaluated:
-    """Seconds of the best plan, and those that none is below, where layers take ``layers_s``
-    (passes,) with this memory."""
+    """Seconds of the best plan, and what none is below, where layers take ``layers_s``."""
 
     layers_s: FloatArray
     memory_bytes: float
@@ -84,8 +83,7 @@ class EvaluatedPlans:
         streams: FloatArray,
         first: int,
     ) -> FloatArray:
-        """Seconds that no plan is below on chips with ``layers_s`` (chips, passes), by what was
-        evaluated from ``first`` on."""
+        """Seconds that no plan is below, by evaluations from ``first`` on; (chips,)."""
         least = np.zeros(len(layers_s))
         for each in self._found[key][first:]:
             alike = np.flatnonzero(
@@ -125,8 +123,7 @@ class ModelOnChips:
         *,
         bounded: bool,
     ) -> None:
-        """Of the shapes of ``screen`` those with these ``numbers``; ``bounded``, by the lines of
-        their plans from the start."""
+        """The shapes with these ``numbers``; ``bounded`` by the lines of their plans at first."""
         assert isinstance(context.hardware, DesignedChips)
         self.model = screen.model
         self.numbers = tuple(numbers)
@@ -149,8 +146,7 @@ class ModelOnChips:
 
     @property
     def reach(self) -> FloatArray:
-        """What no plan exceeds on each chip, that of evaluated ones being what is proven of
-        them."""
+        """What no plan exceeds on each chip, of evaluated ones what is proven of them."""
         reach: FloatArray = np.maximum(self.most.max(axis=0, initial=-np.inf), self.proven)
         return reach
 
@@ -162,8 +158,7 @@ class ModelOnChips:
         self.tighten(place)
 
     def tighten(self, place: int) -> None:
-        """Bound the plans of a shape that is priced by its layers and by what was evaluated
-        meanwhile."""
+        """Bound the plans of a priced shape by its layers and by what was evaluated meanwhile."""
         shape = self._shapes.get(place)
         if shape is None:
             if place in self._shapes:
@@ -185,8 +180,7 @@ class ModelOnChips:
         self.most[place, still] = np.minimum(self.most[place], most)[still]
 
     def evaluate(self, row: int) -> None:
-        """Find the best plan on one chip: shapes by what they may reach, until none can be
-        better."""
+        """Find the best plan on one chip, shapes best first."""
         while True:
             place = int(np.argmax(self.most[:, row]))
             if self.most[place, row] <= max(self.found[row], 0.0) * (1.0 + PROVEN):
@@ -210,8 +204,7 @@ class ModelOnChips:
         self.most[place, row] = -np.inf
 
     def _best_s(self, place: int, shape: Shape, row: int) -> tuple[float, float]:
-        """Seconds of the best plan of a shape on a chip, and those that none is below; infinite
-        where none fits."""
+        """Seconds of the best plan of a shape, and what none is below; infinite: none fits."""
         memory, stream = float(self._memory[row]), float(self.figures.stream_bytes_per_s[row])
         found = list[_Evaluated]()
         for which, part in enumerate(shape.parts):
@@ -237,8 +230,7 @@ class ModelOnChips:
         return float(self._value(np.full(len(self.figures), seconds), joules)[row])
 
     def _value(self, seconds: FloatArray, joules: FloatArray) -> FloatArray:
-        """The objective of each chip with an iteration of so many seconds, -inf where that is
-        infinite."""
+        """The objective of each chip; -inf where the iteration takes infinitely long."""
         space = self.model.space
         with np.errstate(divide="ignore", invalid="ignore"):
             throughput = space.base.global_batch_size / seconds

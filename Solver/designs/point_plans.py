@@ -20,8 +20,7 @@ from Solver.problem import Objective
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The best plan of a point: its seconds, what none is below, bytes of its fullest stage, and
-    degrees."""
+    """The best plan of a point: seconds, their bound, bytes of its fullest stage, degrees."""
 
     iteration_s: float
     least_s: float
@@ -115,6 +114,5 @@ class PointPlans:
         return ConfigurationPlans(part.plans_on(row), costs, row, self._memory_bytes, weights)
 
     def _weights_of(self, part: Part, row: int) -> FloatArray | None:
-        """What the seconds of the plans of a part count on a configuration; None where all count
-        alike."""
+        """What the seconds of the plans of a part count; None where all count alike."""
         return self._figures.weights(self._objective, row, part.plans.plans.devices)

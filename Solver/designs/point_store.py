@@ -35,8 +35,7 @@ class StoredPoints:
 
 @dataclass(frozen=True, eq=False)
 class StoredBounds:
-    """Lower bounds on the iteration seconds of points of a group, shape (points,); infinite where
-    none is asked for."""
+    """Lower bounds on the seconds of points, shape (points,); infinite where none is asked for."""
 
     bound_s: FloatArray
 
@@ -71,14 +70,12 @@ class PointStore:
         return stored.bound_s
 
     def append(self, batch: StoredPoints) -> None:
-        """Write one batch; it is on disk when this returns. Equal batches have equal names, so
-        nothing is stored twice."""
+        """Write one batch; it is on disk when this returns. Equal batches have equal names."""
         if self._folder is not None:
             store_arrays(self._folder / f"points-{content_key(batch.points.tolist())}.npz", batch)
 
     def load(self) -> list[StoredPoints]:
-        """All stored batches; damaged ones are set aside and named in the log, so their points are
-        evaluated again."""
+        """All stored batches; damaged ones are set aside, and their points evaluated again."""
         if self._folder is None:
             return []
         paths = sorted(self._folder.glob("points-*.npz"))

@@ -18,7 +18,7 @@ from GraphExtractor.graph import GraphKey
 from phaze_common.array_types import BoolArray
 from phaze_common.numbers import number
 from Solver.designs.costs import ModelShapes
-from Solver.designs.point_store import PointStore
+from Solver.designs.model_shapes import model_shapes
 from Solver.designs.points import ROUNDING, PointGroup
 from Solver.designs.search_context import SearchContext
 from Solver.designs.search_criteria import SearchCriteria
@@ -31,9 +31,17 @@ INCUMBENTS = 64  # points evaluated to know what has to be beaten
 Chosen = BoolArray  # shape (shapes, configurations)
 
 
+def proven_shapes_of_models(context: SearchContext) -> list[ModelShapes]:
+    """The shapes of all models of the problem, as ``proven_shapes`` leaves them."""
+    return [
+        proven_shapes(context, each)
+        for model in context.problem.models
+        for each in model_shapes(context, model)
+    ]
+
+
 def proven_shapes(context: SearchContext, shapes: ModelShapes) -> ModelShapes:
-    """``shapes`` with the schedules of all configurations that could matter proven, or as well as
-    they can be."""
+    """``shapes`` with the schedules of all configurations that could matter proven if possible."""
     for effort in (Effort.QUICK, Effort.THOROUGH):
         tried = np.zeros((len(shapes.shapes), context.hardware.configurations), np.bool_)
         # What is scheduled anew may dominate less
@@ -52,8 +60,7 @@ def proven_shapes(context: SearchContext, shapes: ModelShapes) -> ModelShapes:
 
 
 def _open(context: SearchContext, shapes: ModelShapes, effort: Effort) -> Chosen:
-    """Configurations whose schedules are not proven shortest, could matter and are worth so much
-    ``effort``."""
+    """Configurations with unproven schedules that could matter and are worth so much ``effort``."""
     largest = max(context.problem.memory_bytes)
     several = len(context.problem.models) > 1
     criteria = SearchCriteria.of(context.problem)
@@ -75,18 +82,10 @@ def _could_be_best(context: SearchContext, shapes: ModelShapes) -> Chosen:
     could = np.zeros(context.hardware.configurations * len(shapes.shapes), np.bool_)
     larger_memory = None
     for size in sorted(context.problem.memory_bytes, reverse=True):
-        group = PointGroup.of(
-            shapes,
-            size,
-            context.hardware.figures,
-            PointStore(None),
-            SearchCriteria.of(context.problem),
-            larger_memory,
-        )
+        group = PointGroup.of(context, shapes, size, larger_memory=larger_memory)
         group.evaluate(np.argsort(-group.undominated_bound(objective), kind="stable")[:INCUMBENTS])
-        could |= group.undominated_bound(objective) >= group.objective(objective).max() * (
-            1.0 - ROUNDING
-        )
+        incumbent = group.objective(objective).max() * (1.0 - ROUNDING)
+        could |= group.undominated_bound(objective) >= incumbent
         larger_memory = group
     return could.reshape(len(shapes.shapes), -1)
 

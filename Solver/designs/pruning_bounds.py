@@ -114,8 +114,7 @@ class PruningBounds:
         pairs: bool = False,
         listed: bool = True,
     ) -> Bounded:
-        """Bounds of the plans of some shapes on the chips ``rows``, those of ``pairs`` too;
-        ``listed``: ``ShapeBounds.on``."""
+        """Bounds of the plans of shapes on the chips ``rows``; ``listed`` as ``ShapeBounds.on``."""
         hardware, most = self.hardware.some(rows), np.full(len(rows), -np.inf)
         of_shapes, least_s = dict.fromkeys(numbers, -np.inf), dict.fromkeys(numbers, np.inf)
         of_pairs = {number: np.full(len(rows), -np.inf) for number in numbers if pairs}
@@ -200,8 +199,7 @@ class PruningBounds:
         return rows[self.open(rows)], left
 
     def _search(self, rows: IntArray, number: int, most: FloatArray) -> None:
-        """Lower ``most``, what plans of a shape do not exceed on the chips ``rows``, where it might
-        be the best."""
+        """Lower ``most``, which plans of a shape do not exceed on ``rows``, where that matters."""
         open_ = np.flatnonzero(most >= self._least)
         if not len(open_):
             return
@@ -222,8 +220,7 @@ class PruningBounds:
         self.placements[self.shapes[number]] = frozenset(placements)
 
     def _placements(self, rows: IntArray, number: int) -> tuple[list[LayerGroups], FloatArray]:
-        """How the groups of a shape lie in plans that might be the best on one of the chips
-        ``rows``, and what none exceeds."""
+        """Placements of a shape that might be best on one of ``rows``, and what none exceeds."""
         hardware, most = self.hardware.some(rows), np.full(len(rows), -np.inf)
         found: dict[LayerGroups, None] = {}
         for placements, bound in self.shape_bounds.by_placement(hardware, number, priced):
@@ -291,8 +288,7 @@ class PruningBounds:
             self.most = np.maximum(self.most, np.where(figures.holding(size), values, -np.inf))
 
     def _sample(self, *, listed: bool) -> None:
-        """Find something to beat among some chips, from the most promising to those that are less
-        so."""
+        """Find an incumbent among some chips, the most promising first."""
         order = np.argsort(-self.most, kind="stable")
         for part in SAMPLED:
             places = np.unique(
@@ -309,8 +305,7 @@ class PruningBounds:
             self._try(rows, self.bounded(rows, weak.best_shapes(FIRST_SHAPES), priced))
 
     def _try(self, rows: IntArray, bounded: Bounded) -> None:
-        """Look for the best plans of the most promising of the chips ``rows`` under a few
-        shapes."""
+        """Evaluate the most promising of the chips ``rows`` under a few shapes."""
         order = np.argsort(-bounded.most, kind="stable")[:TRIED]
         rows = rows[order[bounded.most[order] > self.incumbent]]
         if not len(rows):

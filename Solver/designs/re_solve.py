@@ -14,12 +14,9 @@ from Solver.designs.confirmed_schedules import LayerSchedule, schedule_layers
 from Solver.designs.costs import ModelShapes
 from Solver.designs.joint import JointOptimum, best_for_all_models
 from Solver.designs.large_spaces import pruned_space
-from Solver.designs.model_shapes import model_shapes
-from Solver.designs.point_store import PointStore
 from Solver.designs.points import PointGroup
-from Solver.designs.proofs import proven_shapes
+from Solver.designs.proofs import proven_shapes_of_models
 from Solver.designs.search_context import SearchContext
-from Solver.designs.search_criteria import SearchCriteria
 from Solver.hardware import Hardware
 from Solver.plans.space import PlanSpace
 from Solver.results import DesignPoint, ModelPlan
@@ -41,24 +38,19 @@ class PricedHardware:
 
     def groups(self, memory_bytes: int) -> list[PointGroup]:
         """Point groups of all models and micro-batch sizes."""
-        figures, criteria = self.context.hardware.figures, SearchCriteria.of(self.context.problem)
         return [
-            PointGroup.of(
-                each, memory_bytes, figures, PointStore(None), criteria, most_steps=self.most_steps
-            )
+            PointGroup.of(self.context, each, memory_bytes, most_steps=self.most_steps)
             for each in self.shapes
         ]
 
     def optimum(self, memory_bytes: int) -> JointOptimum | None:
-        """The best of them with the best plans; None where nothing fits, or reaches what was
-        asked."""
+        """The best with so much memory; None where nothing fits, or reaches what was asked."""
         if not self.shapes:
             return None
         return best_for_all_models(self.context.problem, self.groups(memory_bytes), memory_bytes)
 
     def best_optimum(self) -> JointOptimum | None:
-        """The best with as much memory as there may be; with the memories of the chips the best of
-        all."""
+        """The best with as much memory as there may be, or with the memories of the chips."""
         sizes = self.context.problem.memory_bytes
         asked = (max(sizes),) if self.context.hardware.figures.memory_bytes is None else sizes
         found = [optimum for size in asked if (optimum := self.optimum(size)) is not None]
@@ -119,12 +111,7 @@ def priced(
     )
     if not alone.hardware.configurations:
         return PricedHardware(alone, ())
-    shapes = [
-        proven_shapes(alone, each)
-        for model in alone.problem.models
-        for each in model_shapes(alone, model)
-    ]
-    return PricedHardware(alone, tuple(shapes))
+    return PricedHardware(alone, tuple(proven_shapes_of_models(alone)))
 
 
 def with_spaces(context: SearchContext, changes: Sequence[PlanSpace]) -> SearchContext:

@@ -25,8 +25,7 @@ from Solver.results import DesignPoint, ExpertReport, ReferencePoint
 def reference_points(
     context: SearchContext, best: Sequence[DesignPoint]
 ) -> tuple[ReferencePoint, ...]:
-    """Known chips with the best plan on each, for every memory size, compared with the optimum
-    ``best`` of that size."""
+    """Known chips with the best plan on each, for every memory size, compared with the optimum."""
     hardware, points = context.hardware, []
     if not isinstance(hardware, DesignedChips) or not hardware.references:
         return ()

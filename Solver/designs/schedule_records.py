@@ -92,8 +92,7 @@ class KeptTensor:
 
 @dataclass(frozen=True)
 class KeptSchedules:
-    """All schedules of a run; what the operators of its best design cost, and the tensors between
-    its layers."""
+    """All schedules of a run, the costs of its best design's operators, tensors between layers."""
 
     schedules: tuple[KeptSchedule, ...]
     operators: tuple[PricedOperator, ...] = ()

@@ -41,8 +41,7 @@ class GraphTimes:
 
 @dataclass(frozen=True, eq=False)
 class ScheduledGraph:
-    """The layer times of ``graph`` on the accelerators of ``table``, and what they were made from;
-    kept in ``store``, if any."""
+    """The layer times of ``graph`` on the chips of ``table``; kept in ``store``, if any."""
 
     graph: ModelGraph
     table: LatencyTable
@@ -56,8 +55,7 @@ class ScheduledGraph:
         return schedule_problem(operators, self.table, row, self.network)
 
     def exposed_s(self, operators: OperatorGraph, row: int, schedule: Schedule) -> FloatArray:
-        """Seconds that the operators of ``schedule`` wait for what they stream, shape
-        (operators,)."""
+        """Seconds that operators wait for what they stream, shape (operators,)."""
         alone = np.zeros(len(operators.operators), dtype=np.bool_)
         for each in schedule.assignments:
             alone[each.operator] = each.mode is Mode.ALL
@@ -70,8 +68,7 @@ class ScheduledGraph:
         return exposed_s
 
     def refined(self, rows: IntArray, effort: Effort) -> ScheduledGraph:
-        """The same with what is not proven on the accelerators ``rows`` scheduled with more
-        ``effort``."""
+        """The same with unproven schedules of the chips ``rows`` solved with more ``effort``."""
         unproven = np.any(self.times.least_s < self.times.seconds, axis=(0, 2))
         rows = rows[unproven[rows] & (self.times.effort[rows, 0] < effort)]
         if not len(rows):

@@ -29,13 +29,11 @@ from Solver.designs.joint import (
     own_bests,
 )
 from Solver.designs.large_spaces import pruned_space
-from Solver.designs.model_shapes import model_shapes
 from Solver.designs.point_store import PointStore
 from Solver.designs.points import PointGroup, PointStatus
-from Solver.designs.proofs import proven_shapes
+from Solver.designs.proofs import proven_shapes_of_models
 from Solver.designs.references import expert_of, reference_points
 from Solver.designs.search_context import RemainingSpace, SearchContext
-from Solver.designs.search_criteria import SearchCriteria
 from Solver.hardware import DesignedChips
 from Solver.plans.empty_spaces import why_empty
 from Solver.results import (
@@ -85,11 +83,7 @@ def search(context: SearchContext, hardware: HardwareReport, run_directory: str)
         return nothing_left(context, context.remaining, hardware, run_directory)
     problem = context.problem
     with context.phase("layer times"):
-        shapes = [
-            proven_shapes(context, each)
-            for model in problem.models
-            for each in model_shapes(context, model)
-        ]
+        shapes = proven_shapes_of_models(context)
     for model in problem.models:
         if not any(each.model.name == model.name for each in shapes):
             keys = {model.graph_key(shape) for shape in model.space.shapes()}
@@ -155,8 +149,7 @@ def search(context: SearchContext, hardware: HardwareReport, run_directory: str)
 def nothing_left(
     context: SearchContext, remaining: RemainingSpace, hardware: HardwareReport, run_directory: str
 ) -> Searched:
-    """The answer where bounds pruned every chip: nothing fits or, in a part of a space, nothing is
-    as good as what is known."""
+    """The answer where bounds pruned every chip: nothing fits, or nothing beats the incumbent."""
     fits = remaining.pruned_bound > 0.0
     better = number(remaining.pruned_bound, BOUND_DIGITS)
     models = " and ".join(label(model.name) for model in context.problem.models)
@@ -216,8 +209,7 @@ def point_group(
     memory_bytes: int,
     larger_memory: PointGroup | None = None,
 ) -> PointGroup:
-    """The design points of one model, micro-batch size and memory size, with what an earlier run
-    finished."""
+    """The points of one model, micro-batch and memory size, with what an earlier run finished."""
     folder = context.stores.points
     if folder is not None:
         graphs = dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes)
@@ -236,14 +228,7 @@ def point_group(
             *decisive,
         )
         folder /= content_key(*key)
-    return PointGroup.of(
-        shapes,
-        memory_bytes,
-        context.hardware.figures,
-        PointStore(folder),
-        SearchCriteria.of(context.problem),
-        larger_memory,
-    )
+    return PointGroup.of(context, shapes, memory_bytes, PointStore(folder), larger_memory)
 
 
 def scored_point(
@@ -298,8 +283,7 @@ def scored_point(
 
 
 def _joined_bound(open_bound: float | None, pruned_bound: float) -> float | None:
-    """What no design exceeds that was not evaluated, be it open (None: none was) or pruned; None
-    where that is not known."""
+    """What no open or pruned design exceeds; None where nothing is open, or nothing is known."""
     if math.isinf(pruned_bound):
         return None if pruned_bound > 0.0 else open_bound
     return max(pruned_bound, open_bound or 0.0)

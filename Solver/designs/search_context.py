@@ -94,8 +94,7 @@ class SearchContext:
 
     @cached_property
     def machines(self) -> list[Machine]:
-        """Those that configurations run plans on, which differ in the bandwidth of memory and
-        network alone."""
+        """Machines of the configurations; bandwidths of memory and network alone differ."""
         most = float(max(self.problem.memory_bytes))
         return [self.hardware.machine(row, most) for row in self.hardware.figures.machines.tolist()]
 
@@ -106,8 +105,7 @@ class SearchContext:
 
     @cached_property
     def pricing(self) -> str:
-        """Content key of the hardware and of the code that decides what a layer time or a design
-        point is."""
+        """Content key of the hardware and of the code that decides layer times and points."""
         return content_key(
             self.hardware.fingerprint, pricing_version(), *self.hardware.figures.bought_with
         )

@@ -84,8 +84,7 @@ class SearchCriteria:
 
     @cached_property
     def axes(self) -> frozenset[FrontAxis]:
-        """Criteria that a configuration must be no worse in to dominate another one under the same
-        shape of plans."""
+        """What must be no worse to dominate another configuration under the same shape of plans."""
         return MONOTONE_IN[self.objective].union(self.front, OF_OBJECTIVES if self.several else ())
 
     @property
@@ -94,14 +93,12 @@ class SearchCriteria:
         return bool(self.front) and MONOTONE_IN[self.objective] <= {*self.front}
 
     def decides(self, objective: Objective) -> bool:
-        """Whether what is dominated is never better under ``objective``, which need not be the one
-        that is pursued."""
+        """Whether what is dominated is never better under ``objective``, which may be any."""
         return MONOTONE_IN[objective] <= self.axes
 
     @property
     def breaks_ties(self) -> bool:
-        """Whether what is dominated is never smaller, nor of less energy, than what dominates
-        it."""
+        """Whether what is dominated never has less area or energy than what dominates it."""
         return self.axes >= BREAKING_TIES
 
     @property
@@ -115,8 +112,7 @@ class SearchCriteria:
         return any(CRITERIA[axis].joules for axis in self.axes)
 
     def columns(self, figures: ChipFigures) -> FloatArray:
-        """What dominance asks of configurations besides seconds and joules, smaller is better:
-        (configurations, criteria)."""
+        """What dominance compares besides seconds and joules, (configurations, columns)."""
         return figures.criteria({column for axis in self.axes for column in CRITERIA[axis].columns})
 
     def values(self, figures: ChipFigures, joules: FloatArray, throughput: FloatArray) -> Values:

@@ -115,8 +115,7 @@ class ShapeBounds:
     def by_placement(
         self, hardware: DesignedChips, number: int, make_table: MakeTable
     ) -> Iterator[tuple[tuple[LayerGroups, ...], ShapeBound]]:
-        """As ``on`` of one shape, where its groups lie in ways that cost the same alone; of each
-        such way and memory."""
+        """As ``on`` of one shape, for each kind of placement that costs the same, and memory."""
         shape = self.shapes[number]
         graph = self._graphs[self.model.graph_key(shape)]
         alike = defaultdict[tuple[float, ...], list[LayerGroups]](list)
@@ -173,8 +172,7 @@ class ShapeBounds:
         return least
 
     def of_samples(self) -> dict[int, LeastIterations]:
-        """By memory the least of the lines of all shapes, of what a sample takes of the devices
-        that work on it."""
+        """By memory the least of the lines of all shapes, per sample and device at work on it."""
         found: dict[int, list[LeastIterations]] = defaultdict(list)
         for number, shape in enumerate(self.shapes):
             part = shape.micro_batch_size / shape.inner_devices
@@ -195,8 +193,7 @@ class ShapeBounds:
         return dict.fromkeys(self._sizes, LeastIterations.shared_out(part))
 
     def _placements(self, number: int) -> tuple[LayerGroups, ...]:
-        """Where the groups may lie that communicate within a layer; nowhere where a shape has no
-        plans."""
+        """Where groups within a layer may lie; nowhere where a shape has no plans."""
         shape = self.shapes[number]
         same = replace(
             shape,

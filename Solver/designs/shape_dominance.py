@@ -52,8 +52,7 @@ def deciding_columns(
 
 
 def plan_columns(shape: Shape, figures: ChipFigures, rows: IntArray) -> FloatArray:
-    """What seconds of plans of ``shape`` depend on, as they count, layers at their least, smaller
-    is better: (rows, criteria)."""
+    """What seconds of plans depend on, layers at their least, smaller is better: (rows, n)."""
     return np.hstack(
         [
             *(pass_seconds(each, rows) for each in _costs(shape, least=True)),
@@ -63,8 +62,7 @@ def plan_columns(shape: Shape, figures: ChipFigures, rows: IntArray) -> FloatArr
 
 
 def undominated(shape: Shape, figures: ChipFigures, criteria: SearchCriteria) -> BoolArray:
-    """Configurations that could matter under ``shape`` among those with as much memory, shape
-    (configurations,)."""
+    """Configurations that could matter among those with as much memory, (configurations,)."""
     alive = np.zeros(len(figures), dtype=np.bool_)
     sizes = [0] if figures.memory_bytes is None else np.unique(figures.memory_bytes).tolist()
     for size in sizes:
@@ -74,8 +72,7 @@ def undominated(shape: Shape, figures: ChipFigures, criteria: SearchCriteria) ->
 
 
 def sample_joules_of(shape: Shape, configurations: int, *, least: bool) -> FloatArray:
-    """Joules per sample, the least of the parts of ``shape``, (configurations,); ones where the
-    energy is not known."""
+    """Joules per sample, the least of the parts, (configurations,); ones where it is not known."""
     costs = _costs(shape, least=least)
     if not costs or costs[0].joules is None:
         return np.ones(configurations)

@@ -33,8 +33,7 @@ ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equ
 
 
 def remaining_shapes(priced: PricedShapes) -> tuple[list[Shape], PrunedShapes] | None:
-    """Shapes to look at and those that are pruned; None where bounds of shapes are as much work as
-    their prices."""
+    """Shapes to look at and pruned ones; None where bounds are as much work as prices."""
     least_s = least_seconds(priced)
     if least_s is None:
         return None
@@ -60,8 +59,7 @@ def remaining_shapes(priced: PricedShapes) -> tuple[list[Shape], PrunedShapes] |
 
 
 def least_seconds(priced: PricedShapes) -> FloatArray | None:
-    """Seconds that no plan of each shape is below, shape (shapes,); None where the hardware does
-    not tell them apart quickly."""
+    """Seconds that no plan is below, (shapes,); None where the hardware gives no quick bound."""
     context, plans = priced.context, priced.plans
     least_s = np.zeros(len(plans))
     groups_of = _Groups(priced.model.space.devices, context.hardware.cluster)
@@ -133,8 +131,7 @@ class _ShapeSearch:
             with_plans += self.shapes[number] is not None
 
     def _seconds(self, number: int, memory_bytes: int, incumbent_s: float) -> float:
-        """Seconds of a good plan of a shape, mostly the best; infinite where none takes less than
-        ``incumbent_s``."""
+        """Seconds of a good plan of a shape; infinite where none is below ``incumbent_s``."""
         what = number, memory_bytes
         if what in self._found or self._beyond.get(what, -math.inf) >= incumbent_s:
             return self._found.get(what, math.inf)

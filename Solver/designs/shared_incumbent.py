@@ -38,8 +38,7 @@ class SharedIncumbent:
         return max(map(_read, files), default=0.0)
 
     def tell(self, value: float) -> None:
-        """Say that a design has been evaluated which reaches ``value``, where this part had told of
-        none that does."""
+        """Say that an evaluated design reaches ``value``, unless this part told of a better one."""
         if self.folder is None:
             return
         path = self.folder / f"{self.name}{_SUFFIX}"

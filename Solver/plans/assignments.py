@@ -20,8 +20,7 @@ NEVER = np.iinfo(np.int64).max  # no prime divides 1
 
 
 def of_groups(shape: UniformPlan, capacities: tuple[int, ...]) -> Iterator[Assignment]:
-    """Where the tensor- and context-parallel groups of a shape and those that divide its experts
-    can lie."""
+    """Where tensor- and context-parallel groups and those of experts of a shape can lie."""
     ones = (1,) * len(capacities)
     for tp, tp2, cp in fitting((shape.tp, shape.tp2, shape.cp), capacities):
         for ep in splits(shape.ep, len(capacities)):
@@ -59,8 +58,7 @@ def placed_beside(
 def _filled(
     occupied: IntArray, holds: IntArray, fixed: Sequence[IntArray], parts: IntArray
 ) -> BoolArray:
-    """Whether no tier has room for a prime factor of an axis further out; ``occupied`` and
-    ``parts`` have shape (N, tiers)."""
+    """Whether no tier has room for a prime factor of an axis further out; shapes (N, tiers)."""
     least = np.minimum.reduce(
         [np.broadcast_to(_least_primes(axis), parts.shape) for axis in (*fixed, parts)]
     )

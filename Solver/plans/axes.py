@@ -35,8 +35,7 @@ class ChosenAxis:
 
     @property
     def every_plan(self) -> bool:
-        """Whether plans count too that a search need not list, because others with another value
-        are no slower."""
+        """Whether plans count too that a search leaves out because others are no slower."""
         return self.name == "dp"
 
     def of_plans(self, plans: UniformPlans) -> IntArray | BoolArray:
@@ -52,8 +51,7 @@ def _one_copy(plans: UniformPlans, _: Cluster) -> BoolArray:
 
 
 def _one_order(plans: UniformPlans, cluster: Cluster) -> BoolArray:
-    """Where there are no two groups to nest, or the network is flat (``PlanSpace.every_plan`` lists
-    such plans once)."""
+    """No two groups to nest, or a flat network: such plans are listed once."""
     movable = len(cluster.tiers) > 1 or plans.shape.sequence_devices > 1
     one: BoolArray = (plans.dp == 1) | (plans.pp == 1) | (not movable)
     return one & (plans.order_numbers < ORDERS.index(GroupOrder.TIERS))

@@ -162,13 +162,11 @@ class ConfigurationPlans:
         return BestPlan(found.plan, found.hint, found.seconds, held, proven_s, *arrays)
 
     def first_stage_bounds_s(self) -> FloatArray:
-        """``bounds_s``, counting the synchronisation of no stage but the first, which nothing runs
-        beside; shape (plans,)."""
+        """``bounds_s`` with the synchronisation of the first stage alone; shape (plans,)."""
         return self._bounds_s(follows=False) * self._weights
 
     def _bounds_s(self, *, follows: bool) -> FloatArray:
-        """Bounds; where synchronisation ``follows`` the last backward pass, some plan's of later
-        stages may decide."""
+        """Bounds; where synchronisation ``follows``, that of later stages may decide."""
         shared, bounds_s = self.shared, np.full(len(self.shared), np.inf)
         plan_bounds_s(
             shared.bounds,
@@ -187,8 +185,7 @@ class ConfigurationPlans:
         return bounds_s
 
     def _interleaved_loads_s(self) -> FloatArray:
-        """Load of the fullest stage of plans with equal chunks, which runs all micro-batches; where
-        layers branch, the mean."""
+        """Load of the fullest stage of plans with equal chunks; where layers branch, the mean."""
         shared, graph = self.shared, self.shared.stages
         pp, chunks = (
             each[shared.interleaved_rows] for each in (shared.plans.pp, shared.plans.interleave)
@@ -215,8 +212,7 @@ class ConfigurationPlans:
         return Priced(self.loads.forward_s, self.loads.backward_s, *shared.after_passes(index))
 
     def _follows(self, index: int) -> bool:
-        """Whether all data-parallel communication of a plan follows the last backward pass, and
-        passes are as of ``loads``."""
+        """Whether all replicas' communication follows the last pass, and ``loads`` hold."""
         return bool(self.shared.bounds.follows[index]) and not self._take_longer
 
     def _problem(self, index: int) -> Problem:
@@ -244,8 +240,7 @@ class ConfigurationPlans:
         )
 
     def bound(self, index: int, incumbent_s: float) -> float:
-        """A bound of all cuts of a plan; infinite where none fits, or none beats
-        ``incumbent_s``."""
+        """A bound of all cuts; infinite where none fits, or none beats ``incumbent_s``."""
         if self.shared.interleaved[index]:
             return float(self.bounds_s[index])
         weight = float(self._weights[index])
@@ -295,8 +290,7 @@ class ConfigurationPlans:
         )
 
     def _equal_chunks(self, index: int, incumbent_s: float) -> Found:
-        """An interleaved plan; the first that is asked for prices all that may beat
-        ``incumbent_s``."""
+        """An interleaved plan; the first asked for prices all that may beat ``incumbent_s``."""
         shared = self.shared
         place = int(np.searchsorted(shared.interleaved_rows, index))
         if np.isnan(self._interleaved_s[place]):
@@ -319,8 +313,7 @@ class ConfigurationPlans:
         )
 
     def interleaved(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Seconds (infinite where they do not fit) and bytes of the fullest stage of the
-        interleaved plans ``rows``."""
+        """Seconds (infinite: no fit) and bytes of the fullest stage of the interleaved ``rows``."""
         places = np.searchsorted(self.shared.interleaved_rows, rows)
         unknown = places[np.isnan(self._interleaved_s[places])]
         if len(unknown):

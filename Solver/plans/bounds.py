@@ -43,8 +43,7 @@ class PlanBounds(NamedTuple):
 
 @inlined
 def least_sync_s(bounds: PlanBounds, plan: int, parameters: float) -> float:
-    """Seconds of the synchronisation of a stage of so many parameters at least; nothing is sent
-    where there are none."""
+    """Seconds of synchronising so many parameters at least; nothing is sent for none."""
     seconds = 0.0
     for collective in range(2 if parameters > 0.0 else 0):
         fastest_s = np.inf

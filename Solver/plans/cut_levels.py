@@ -34,8 +34,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Found:
-    """A plan cut into stages that beats what was known, if any; whether all cuts were seen, and
-    whether one fits in memory."""
+    """A plan and cut that beat the incumbent, if any; whether all cuts were seen, and one fits."""
 
     plan: UniformPlan | None
     hint: Hint | None
@@ -92,8 +91,7 @@ class CutSearch:
         best_first(candidates, self.levels, lambda: -np.inf)
 
     def cut(self, index: int, most_steps: int, otherwise: int | None = None) -> None:
-        """Search the cuts of a plan; where ``most_steps`` see too few it waits at the level
-        ``otherwise`` (None: what is known of it has to do)."""
+        """Search the cuts of a plan, which waits at ``otherwise`` (None: no more) if unproven."""
         incumbent_s = float(self.incumbents_s[index])
         found = self.plans.searched(index, incumbent_s, most_steps)
         if found.plan is not None:
@@ -114,8 +112,7 @@ class CutSearch:
         self.status[index], self.bounds_s[index], self.level[index] = status, bound_s, self._settled
 
     def waiting(self, candidates: IntArray, level: int) -> FloatArray:
-        """Less their bounds, of plans that wait at ``level`` and might beat their incumbents; -inf
-        of the others."""
+        """Less the bounds of plans that wait at ``level`` and matter; -inf of the others."""
         bounds_s = self.bounds_s[candidates]
         matter = bounds_s < self.incumbents_s[candidates] * (1.0 - ROUNDING)
         return np.where(matter & (self.level[candidates] == level), -bounds_s, -np.inf)

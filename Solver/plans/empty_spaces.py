@@ -17,8 +17,7 @@ LARGEST_BATCH = 10**12  # sequences; what is counted in arrays of 64 bits is far
 
 @dataclass(frozen=True)
 class _Rule:
-    """A space with this rule and those before it, for a model of so many ``layers``, and what is
-    said where it has no plan."""
+    """A space with this rule and those before it, and what is said where it has no plan."""
 
     space: PlanSpace
     layers: int
@@ -26,8 +25,7 @@ class _Rule:
 
 
 def why_empty(space: PlanSpace, layers: int, cluster: Cluster) -> str:
-    """The rule that leaves no plan for a model of ``layers`` layers, in words; nothing where there
-    are plans."""
+    """The rule that leaves no plan for ``layers`` layers, in words; empty where there are plans."""
     if space.has_plans(layers, cluster):
         return ""
     rules = _rules(space, layers, cluster)
@@ -36,8 +34,7 @@ def why_empty(space: PlanSpace, layers: int, cluster: Cluster) -> str:
 
 
 def _rules(space: PlanSpace, layers: int, cluster: Cluster) -> Iterator[_Rule]:
-    """The rules of ``space`` from the one that holds for all hardware to those of the batch, each
-    with all before it."""
+    """The rules from those of all hardware to those of the batch, each with all before it."""
     unlimited = max(layers, space.devices, *(space.pp_degrees or ()))
     loosest = replace(
         space,
@@ -85,8 +82,7 @@ def _rules(space: PlanSpace, layers: int, cluster: Cluster) -> Iterator[_Rule]:
 
 
 def _any_batch(space: PlanSpace, layers: int) -> int:
-    """A batch that is whole rounds of micro-batches of one sequence, for any replicas and any
-    interleaved depth there can be."""
+    """A batch of whole rounds of micro-batches for any replicas and any interleaved depth."""
     degrees = [dp for dp in space.dp_degrees or (space.devices,) if dp <= space.devices] or [1]
     # An interleaved depth divides the blocks
     blocks, replicas = (max(layers - 2, 1), math.lcm(*degrees))
@@ -94,8 +90,7 @@ def _any_batch(space: PlanSpace, layers: int) -> int:
 
 
 def _interleaved_depths(space: PlanSpace, layers: int) -> tuple[int, ...] | None:
-    """The degrees of pp whose stages hold chunks as given; those of the space where a plan need not
-    be interleaved."""
+    """Degrees of pp that hold the chunks; those of the space where plans need no interleaving."""
     given, blocks = space.interleave, layers - 2
     if given is None or 1 in given:
         return space.pp_degrees

@@ -48,8 +48,7 @@ class PlansWithValues:
 
 
 class FastestPlans:
-    """What is known of the plans with each value of several axes; axis a has ``counts[a]``
-    values."""
+    """The fastest plans with each value of several axes; axis a has ``counts[a]`` values."""
 
     def __init__(self, counts: Sequence[int]) -> None:
         ends = np.cumsum(counts).tolist()
@@ -89,16 +88,14 @@ class FastestPlans:
             self._known_s[self._values + axis] = self._known_s[slots].max()
 
     def expect(self, codes: Sequence[int], seconds: float) -> None:
-        """Some plan with the values ``codes`` (axes,) is known to take ``seconds``: only faster
-        ones are looked for."""
+        """A plan with the values ``codes`` (axes,) takes ``seconds``: only faster ones matter."""
         for axis, code in enumerate(codes):
             slots = self._slots[axis]
             self._known_s[slots.start + code] = min(self._known_s[slots.start + code], seconds)
             self._known_s[self._values + axis] = self._known_s[slots].max()
 
     def search(self, parts: Iterable[PlansWithValues], advance: Advance) -> None:
-        """Take all plans of ``parts`` into account, those that take long last: by then others may
-        have made them useless."""
+        """Search ``parts``, those that take long last: others may have made them useless."""
         later = []
         for part in parts:
             if not self._search(part, FIRST_STEPS):

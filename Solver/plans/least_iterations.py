@@ -60,8 +60,7 @@ MOST_ROUNDS = 24
 
 @dataclass(frozen=True)
 class LikeLayers:
-    """Layers of a model that are alike: which of all, how many, and the parameters of each, experts
-    among them."""
+    """Layers of a model that are alike: their places, and the parameters and experts of each."""
 
     places: tuple[int, ...]
     parameters: float
@@ -75,8 +74,7 @@ class LikeLayers:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """Seconds of a device that all layers take for a micro-batch, those that are alike, and these
-    forward; (chips,) each."""
+    """Seconds of all layers for a micro-batch, of like ones, and these forward; (chips,) each."""
 
     whole_s: FloatArray
     alike_s: FloatArray
@@ -166,8 +164,7 @@ class LeastIterations:
         return least_s + np.maximum(shown_s, 0.0)
 
     def _few(self, work: Work) -> LeastIterations:
-        """Fewer lines that are at most as high and, where there is at least as much as the least of
-        ``work``, hardly lower."""
+        """Fewer lines, nowhere higher, and hardly lower where there is at least ``work``."""
         least = np.empty(1)
         least_work = (
             getattr(work, each.name).min(keepdims=True, initial=np.inf) for each in fields(work)
@@ -236,8 +233,7 @@ class PlanLines:
 
 
 def least_iterations(plans: ShapePlans, memory_bytes: float, alike: LikeLayers) -> LeastIterations:
-    """Of the ``plans`` that fit in ``memory_bytes``, by those that are least where much or little
-    is in the layers ``alike``."""
+    """Of the plans that fit, the lines least where much or little is in the layers ``alike``."""
     both = PlanLines.of(plans, memory_bytes, alike)
     lines, constant_s = both.fewest, both.fewest.constant_s
     fit = np.isfinite(constant_s)
@@ -277,8 +273,7 @@ def _in_order(slope: FloatArray, constant_s: FloatArray) -> IntArray:
 def _lines(
     plans: ShapePlans, alike: LikeLayers, constant_s: FloatArray
 ) -> tuple[LeastIterations, LeastIterations]:
-    """Two lines of every plan, in their order, one of which it is not below: as few like layers in
-    a stage as can be, or more."""
+    """Two lines of every plan, one of which holds: fewest like layers in a stage, or more."""
     pp, count = plans.plans.pp.astype(np.float64), plans.plans.micro_batches.astype(np.float64)
     several, outnumber = ~plans.interleaved & (pp > 1.0), count > pp
     of_longest = np.where(outnumber, count - 1.0 - pp, (count - 1.0) / 2.0)
@@ -299,8 +294,7 @@ def _lines(
     evenly = (pp - 1.0) / (2.0 * pp)
 
     def lines(layers: FloatArray, in_stage: FloatArray, hidden: FloatArray) -> LeastIterations:
-        """With so many like layers in the longest stage, and ``in_stage`` in one whose exchanges
-        ``hidden`` of B hides."""
+        """``layers`` alike in the longest stage, ``in_stage`` whose exchanges are ``hidden``."""
         sync_s = per_layer_s * in_stage + rest_s
         shows = sync_s > 0.0
         return LeastIterations(
@@ -362,8 +356,7 @@ def _no_work(plans: ShapePlans) -> LayerCosts:
 
 @outer
 def _envelope(slope: FloatArray, constant_s: FloatArray) -> IntArray:
-    """Places of the lines that are the least of all somewhere; lines by falling slope, of equal
-    ones by rising constant."""
+    """Lines that are the least somewhere; by falling slope, equal ones by rising constant."""
     kept = np.empty(len(slope), np.int64)
     count = 0
     for line in range(

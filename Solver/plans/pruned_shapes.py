@@ -12,8 +12,7 @@ from phaze_common.array_types import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class PrunedShapes:
-    """Shapes that need not be looked at: no plan of shape i takes less than ``least_s[i]``, shape
-    (shapes,)."""
+    """Shapes that need no look: no plan of shape i takes less than ``least_s[i]``, (shapes,)."""
 
     plans: tuple[UniformPlan, ...]
     least_s: FloatArray

@@ -117,8 +117,7 @@ class _Groups:
         self._levels = [(size, np.minimum(stride, apart)) for size, stride in (*levels, ends)]
 
     def slower(self, rows: IntArray, others: IntArray, beside: IntArray) -> BoolArray:
-        """Whether the plans ``rows`` are nowhere faster than ``others[beside]``, of which each is
-        as even; shape (rows,)."""
+        """Whether plans ``rows`` are nowhere faster than ``others[beside]``; shape (rows,)."""
         ours, theirs = self._rectangle[rows], self._rectangle[others][beside]
         slower = np.asarray(
             (self._of_rectangles[ours] >= self._of_rectangles[theirs]).all(axis=1)
@@ -137,8 +136,7 @@ class _Groups:
         return slower
 
     def _most(self, sizes: IntArray, strides: IntArray, rows: IntArray) -> FloatArray:
-        """Cost of each algorithm for the slowest of the groups of ``rows``, shape (rows, 2 *
-        algorithms)."""
+        """Cost of each algorithm for the slowest group of each row, (rows, 2 * algorithms)."""
         plans, period = self._plans.some(rows), self._cluster.period
         starts = group_starts(plans.layouts, strides, plans.shape.tp, period)
         starts[(sizes == 1) | (strides >= period)] = np.where(
@@ -163,8 +161,7 @@ class _Groups:
         return self._aligned(found)[place.reshape(-1)]
 
     def _aligned(self, found: CollectiveCosts) -> FloatArray:
-        """Fixed seconds and seconds per byte by algorithm, in one order for all groups, infinite
-        where one cannot be used."""
+        """Fixed seconds and seconds per byte by algorithm in one order; infinite: not usable."""
         lines = np.full((2, MOST_ALGORITHMS, found.fixed_s.shape[1]), np.inf)
         for name, fixed_s, per_byte_s in zip(
             found.algorithms, found.fixed_s, found.per_byte_s, strict=True

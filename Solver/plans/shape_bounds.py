@@ -48,8 +48,7 @@ def most_groups(space: PlanSpace, shape: UniformPlan) -> int:
 def _least_pass_s(
     totals: PassTotals, shape: UniformPlan, software: Software, slower: float
 ) -> FloatArray:
-    """One pass through all layers at least, arithmetic ``slower``: no gradients are accumulated, no
-    weights gathered."""
+    """One pass at least, arithmetic ``slower``: nothing is accumulated, no weights gathered."""
     hidden_s: FloatArray = np.zeros_like(totals.tensor_s)
     if hides_tensor_collectives(shape, software):
         hidden_s = np.minimum(totals.tensor_s, totals.products_s) * (1.0 - 1.0 / shape.tp)

@@ -43,8 +43,7 @@ AT_ONCE = 1024  # plans whose rates are priced together
 
 @dataclass(frozen=True)
 class DegreesKey:
-    """What plans whose stages cost the same have in common: replicas, sharding, overlap, place of
-    replicas, one stage or more."""
+    """What plans whose stages cost the same have in common."""
 
     dp: int
     zero_stage: int
@@ -194,8 +193,7 @@ class ShapePlans:
 
     @cached_property
     def least_bytes(self) -> FloatArray:
-        """What the fullest stage holds at least: its part of the parameters or, once ``fit`` has
-        seen it, of the best cut."""
+        """What the fullest stage holds at least, of the best cut once ``fit`` has seen it."""
         return self.parameter_bytes.copy()
 
     @cached_property
@@ -231,8 +229,7 @@ class ShapePlans:
         )
 
     def fit(self, memory_bytes: float) -> bool:
-        """Whether some plan has a cut that fits, known exactly but for interleaved ones;
-        ``least_bytes`` of those seen are."""
+        """Whether some cut fits, exactly but for interleaved plans; it tightens ``least_bytes``."""
         if memory_bytes not in self._fit:
             self._fit[memory_bytes] = self._found_fit(memory_bytes * (1.0 + ROUNDING))
         return self._fit[memory_bytes]
@@ -267,8 +264,7 @@ class ShapePlans:
         return fixed + self.stages.sizes.saved_bytes
 
     def may_fit(self, index: int, memory_bytes: float) -> bool:
-        """Whether a plan has a cut that fits, exactly; of interleaved plans by their parameters
-        alone."""
+        """Whether a cut of a plan fits, exactly; of interleaved plans by parameters alone."""
         if not self.interleaved[index]:
             self.least_bytes[index] = self._least_fullest_bytes(index)
         return bool(self.least_bytes[index] <= memory_bytes * (1.0 + ROUNDING))
@@ -300,8 +296,7 @@ class ShapePlans:
 
     @property
     def _least_sync_s(self) -> tuple[FloatArray, FloatArray]:
-        """``PlanBounds`` of the synchronisation of dense parameters after the last micro-batch; 0
-        where it may be hidden."""
+        """Synchronisation of dense parameters as ``PlanBounds`` has it; 0 where it may hide."""
         shape, plans, cluster = self.plans.shape, self.plans, self.machine.cluster
         parts = replica_parts(plans, cluster)
         even = parts.all(axis=0)
@@ -357,8 +352,7 @@ class ShapePlans:
 
     @property
     def _boundary_s(self) -> FloatArray:
-        """Seconds of messages over a boundary: both ways and one way at least, one way at most;
-        shape (3, plans)."""
+        """Seconds over a boundary: both ways and one way at least, one way at most; (3, plans)."""
         tiers = self.machine.cluster.tiers
         by_tier = np.zeros((3, len(tiers)))
         for tier in range(len(tiers) if self.stages.nodes > 2 else 0):
@@ -369,8 +363,7 @@ class ShapePlans:
 
     @cached_property
     def message_tables(self) -> FloatArray:
-        """Seconds of messages into every node over each route, forward and back; shape (routes, 2,
-        nodes)."""
+        """Seconds of messages into every node by route, forward and back; (routes, 2, nodes)."""
         cluster, crosses = self.machine.cluster, self.stages.crossing
         messages = Messages(self.plans.plan(0) if len(self) else self.plans.shape, cluster)
         tiers = np.arange(routes(cluster), dtype=np.int8)[:, None]
@@ -412,16 +405,14 @@ class ShapePlans:
 
     @cached_property
     def _kept_in_flight(self) -> IntArray:
-        """Micro-batches of which a stage counts activations in host memory, where that has an end;
-        else 0, shape (plans,)."""
+        """Micro-batches with activations in a host memory that has an end, else 0; (plans,)."""
         limited = self.plans.shape.offload.activations > 0.0 and np.isfinite(
             self.machine.host_bytes
         )
         return np.minimum(self.plans.pp, self.plans.micro_batches) * int(limited)
 
     def stage_prices(self, index: int, times: StageTimes) -> Priced:
-        """All stages with ``times`` in full under plan ``index``; those with as many layers of each
-        kind are priced once."""
+        """All stages with ``times`` in full under a plan; those with like layers priced once."""
         graph = self.stages
         shared = self.stages.tied_parameters if self.plans.pp[index] == 1 else 0.0
         priced = Priced(*(np.empty(len(graph.like)) for _ in range(5)))

@@ -72,14 +72,12 @@ class PlanSpace:
     whole_micro_batches: bool = False
 
     def within(self, devices: int | None) -> PlanSpace:
-        """The plans that need at most so many ``devices`` (None: any number), as far as they may
-        leave some idle."""
+        """The plans that need at most so many ``devices`` (None: any), if some may be left idle."""
         fewer = devices is not None and devices < self.devices and not self.use_all_devices
         return replace(self, devices=devices) if fewer and devices is not None else self
 
     def shapes(self) -> Iterator[UniformPlan]:
-        """Plans that differ in what decides the seconds of a layer, or in what is kept in host
-        memory."""
+        """Plans that differ in what decides layer seconds, or in what is kept in host memory."""
         axes = [axis for axis, _ in self.further]
         for shape in self._shapes():  # shapes with the same plans follow one another
             for chosen in product(*(values for _, values in self.further)):
@@ -137,8 +135,7 @@ class PlanSpace:
         return any(len(self.plans(shape, layers, cluster)) for shape in self.shapes())
 
     def _orders_of(self, shape: UniformPlan) -> Iterator[GroupOrder | Assignment]:
-        """Where the groups that communicate within a layer of ``shape`` may lie; any order of
-        groups stands for all of them."""
+        """Where groups within a layer may lie; any order of groups stands for all of them."""
         yield from self.nested[:1]
         for order in self.group_orders:
             if order is GroupOrder.TIERS and len(self.capacities) > 1:
@@ -237,8 +234,7 @@ class PlanSpace:
     def _placements(
         self, shape: UniformPlan, pp: int, degrees: IntArray
     ) -> tuple[IntArray, IntArray]:
-        """Data parallel degrees, as often as stages and replicas can lie differently, and by tier
-        how (N, 2, tiers)."""
+        """Data parallel degrees, once for each placement of stages, and these (N, 2, tiers)."""
         groups = shape.group_order
         if not isinstance(groups, Assignment):
             return degrees, np.empty((len(degrees), 2, 0), np.int64)

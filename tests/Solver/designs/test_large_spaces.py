@@ -23,11 +23,9 @@ from Solver.designs import large_spaces, pruning_bounds
 from Solver.designs.large_spaces import pruned_space
 from Solver.designs.model_shapes import model_shapes
 from Solver.designs.plan_values import reached
-from Solver.designs.point_store import PointStore
 from Solver.designs.points import PointGroup
 from Solver.designs.proofs import proven_shapes
 from Solver.designs.pruning_bounds import PruningBounds
-from Solver.designs.search_criteria import SearchCriteria
 from Solver.designs.shape_bounds_on_chips import at_peak_rates, priced
 from Solver.hardware import DesignedChips
 from tests.builders.samples import sampled
@@ -121,9 +119,7 @@ def test_no_design_exceeds_its_bounds(
     true = np.full(hardware.configurations, -np.inf)
     for each in (proven_shapes(run, shapes) for shapes in model_shapes(run, model)):
         for size in run.problem.memory_bytes:
-            group = PointGroup.of(
-                each, size, hardware.figures, PointStore(None), SearchCriteria.of(run.problem)
-            )
+            group = PointGroup.of(run, each, size)
             places = np.sort(np.random.default_rng(size).permutation(len(group.status))[:150])
             group.evaluate(places)
             np.maximum.at(true, group.rows(places), group.objective(objective)[places])
@@ -163,13 +159,7 @@ def test_searches_that_stop_early_lose_nothing(
         true = np.full(len(rows), -np.inf)
         for each in model_shapes(few, model, [shape]):
             for size in run.problem.memory_bytes:
-                group = PointGroup.of(
-                    each,
-                    size,
-                    few.hardware.figures,
-                    PointStore(None),
-                    SearchCriteria.of(run.problem),
-                )
+                group = PointGroup.of(few, each, size)
                 group.evaluate(np.arange(len(group.status)))
                 np.maximum.at(true, group.rows(np.arange(len(true))), group.objective(objective))
         if not np.isfinite(true).any():
