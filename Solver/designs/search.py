@@ -61,9 +61,9 @@ class ScoredPoint:
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """The answer of a search and everything it looked at; ``context`` knows what each of several
-    models
-    reaches alone."""
+    """The answer of a search and everything it looked at.
+
+    ``context`` knows what each of several models reaches alone."""
 
     context: SearchContext
     result: SearchResult
@@ -79,37 +79,25 @@ def search(context: SearchContext, hardware: HardwareReport, run_directory: str)
         PhazeError: an artefact cannot be written, or a solver failed."""
     with context.phase("bounds of the space"):
         context = pruned_space(context)
-    if context.remaining is not None and not context.hardware.configurations:
-        return nothing_left(context, context.remaining, hardware, run_directory)
-    problem = context.problem
+    remaining, shared = context.remaining, context.shared_incumbent
+    if remaining is not None and not context.hardware.configurations:
+        return nothing_left(context, remaining, hardware, run_directory)
     with context.phase("layer times"):
         shapes = proven_shapes_of_models(context)
-    for model in problem.models:
-        if not any(each.model.name == model.name for each in shapes):
-            keys = {model.graph_key(shape) for shape in model.space.shapes()}
-            layers = {
-                len(load_or_extract(key, context.stores.graphs, code=problem.code).sequence)
-                for key in keys
-            }
-            bought = context.hardware.figures.most_devices
-            space = model.space.within(bought)
-            why = why_empty(space, max(layers, default=2), context.hardware.cluster)
-            most = "" if space is model.space else f"; max_cluster_cost buys at most {bought:,}"
-            raise InputError(f"no plan of {model.name} is as asked: {why}{most}")
-    alone = context.remaining is not None and len(problem.models) == 1
+    _refuse_empty_spaces(context, shapes)
+    alone = remaining is not None and len(context.problem.models) == 1
     with context.phase("design points"):
         groups = explore(context, shapes, to_the_end=not alone)
     with context.phase("best designs"):
-        context = context.knowing(own_bests(problem, groups))
+        context = context.knowing(own_bests(context.problem, groups))
         problem = context.problem
+        sizes, objective = problem.memory_bytes, problem.objective
         if alone:
             optima = best_of_all_sizes(problem, groups)
-            best_points = [group.best_evaluated(problem.objective) for group in groups]
+            best_points = [group.best_evaluated(objective) for group in groups]
         else:
-            optima = {
-                size: best_for_all_models(problem, groups, size) for size in problem.memory_bytes
-            }
-            best_points = [group.best(problem.objective) for group in groups]
+            optima = {size: best_for_all_models(problem, groups, size) for size in sizes}
+            best_points = [group.best(objective) for group in groups]
         # After these, which may evaluate points that the search of a group pruned
         counts = count(context, groups)
         scored = tuple(
@@ -117,25 +105,22 @@ def search(context: SearchContext, hardware: HardwareReport, run_directory: str)
             for size, optimum in optima.items()
             if optimum
         )
-        references = (
-            ()
-            if context.shared_incumbent is not None
-            else reference_points(context, [one.point for one in scored])
-        )
-        best = max((one.point for one in scored), key=lambda point: point.value, default=None)
-        if context.shared_incumbent is not None and best is not None:
-            context.shared_incumbent.tell(best.value)
+        points = tuple(one.point for one in scored)
+        references = reference_points(context, points) if shared is None else ()
+        best = max(points, key=lambda point: point.value, default=None)
+        if shared is not None and best is not None:
+            shared.tell(best.value)
     rows = tuple(
         size_row(context, group, point)
         for group, point in zip(groups, best_points, strict=True)
-        if point is not None or context.remaining is None  # what was pruned might fit
+        if point is not None or remaining is None  # what was pruned might fit
     )
     result = SearchResult(
         study=problem.name,
         status=best.status if best else Status.INFEASIBLE,
         hardware=hardware,
         best=best,
-        per_hbm=tuple(one.point for one in scored),
+        per_hbm=points,
         rows=rows,
         references=references,
         counts=counts,
@@ -146,36 +131,45 @@ def search(context: SearchContext, hardware: HardwareReport, run_directory: str)
     return Searched(context, result, tuple(groups), scored)
 
 
+def _refuse_empty_spaces(context: SearchContext, shapes: Sequence[ModelShapes]) -> None:
+    having, graphs = {each.model.name for each in shapes}, context.stores.graphs
+    for model in context.problem.models:
+        if model.name in having:
+            continue
+        keys = {model.graph_key(shape) for shape in model.space.shapes()}
+        every = (load_or_extract(key, graphs, code=context.problem.code) for key in keys)
+        layers = max((len(graph.sequence) for graph in every), default=2)
+        bought = context.hardware.figures.most_devices
+        space = model.space.within(bought)
+        most = "" if space is model.space else f"; max_cluster_cost buys at most {bought:,}"
+        why = why_empty(space, layers, context.hardware.cluster)
+        raise InputError(f"no plan of {model.name} is as asked: {why}{most}")
+
+
 def nothing_left(
     context: SearchContext, remaining: RemainingSpace, hardware: HardwareReport, run_directory: str
 ) -> Searched:
     """The answer where bounds pruned every chip: nothing fits, or nothing beats the incumbent."""
-    fits = remaining.pruned_bound > 0.0
-    better = number(remaining.pruned_bound, BOUND_DIGITS)
-    models = " and ".join(label(model.name) for model in context.problem.models)
+    status, points = Status.CLOSED, remaining.points
+    reason = f"nothing here is better than {number(remaining.pruned_bound, BOUND_DIGITS)}"
+    if remaining.pruned_bound <= 0.0:
+        models = " and ".join(label(model.name) for model in context.problem.models)
+        status, reason = Status.INFEASIBLE, f"no plan of {models} fits in the memory of any chip"
+    counts = Counts(points, 0, 0, pruned=points, infeasible=0, plans=0, unlisted=points)
+    nothing: tuple[()] = ()
     result = SearchResult(
         study=context.problem.name,
-        status=Status.CLOSED if fits else Status.INFEASIBLE,
+        status=status,
         hardware=hardware,
         best=None,
-        per_hbm=(),
-        rows=(),
-        references=(),
-        counts=Counts(
-            space=remaining.points,
-            evaluated=0,
-            dominated=0,
-            pruned=remaining.points,
-            infeasible=0,
-            plans=0,
-            unlisted=remaining.points,
-        ),
+        per_hbm=nothing,
+        rows=nothing,
+        references=nothing,
+        counts=counts,
         run_directory=run_directory,
-        reason=f"nothing here is better than {better}"
-        if fits
-        else f"no plan of {models} fits in the memory of any chip",
+        reason=reason,
     )
-    return Searched(context, result, (), ())
+    return Searched(context, result, nothing, nothing)
 
 
 def explore(
@@ -185,21 +179,20 @@ def explore(
 
     ``to_the_end``: every point evaluated, dominated, pruned or infeasible; else many are open."""
     found: dict[int, list[PointGroup]] = {}
-    larger_memory: list[PointGroup | None] = [None] * len(shapes)
+    larger: list[PointGroup] = []  # with the next larger memory
     for size in sorted(context.problem.memory_bytes, reverse=True):
-        found[size] = []
+        mine = found[size] = []
         for place, each in enumerate(shapes):
-            group = point_group(context, each, size, larger_memory[place])
-            if to_the_end:
-                named = (
-                    f"{label(each.model.name)}, micro-batch {each.micro_batch_size}, "
-                    f"{size_text(size)}"
-                )
-                still_open = int(np.count_nonzero(group.status == PointStatus.OPEN))
-                with context.progress.phase(f"design points of {named}", still_open) as advance:
-                    group.explore(advance)
-            found[size].append(group)
-            larger_memory[place] = group
+            group = point_group(context, each, size, larger[place] if larger else None)
+            mine.append(group)
+            if not to_the_end:
+                continue
+            of_model = f"{label(each.model.name)}, micro-batch {each.micro_batch_size}"
+            still_open = int(np.count_nonzero(group.status == PointStatus.OPEN))
+            name = f"design points of {of_model}, {size_text(size)}"
+            with context.progress.phase(name, still_open) as advance:
+                group.explore(advance)
+        larger = mine
     return [group for size in context.problem.memory_bytes for group in found[size]]
 
 
@@ -210,24 +203,15 @@ def point_group(
     larger_memory: PointGroup | None = None,
 ) -> PointGroup:
     """The points of one model, micro-batch and memory size, with what an earlier run finished."""
-    folder = context.stores.points
+    folder, problem = context.stores.points, context.problem
     if folder is not None:
-        graphs = dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes)
+        graphs = list(dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes))
         # Which more effort may have shortened since an earlier run
         times = [shape.times_key for shape in shapes.shapes]
-        decisive = (
-            () if context.hardware.figures.purchase is None else (context.problem.objective.value,)
-        )
-        key = (
-            context.pricing,
-            shapes.model.space,
-            memory_bytes,
-            shapes.micro_batch_size,
-            list(graphs),
-            times,
-            *decisive,
-        )
-        folder /= content_key(*key)
+        bought = context.hardware.figures.purchase is not None
+        decisive = (problem.objective.value,) if bought else ()
+        what = shapes.model.space, memory_bytes, shapes.micro_batch_size, graphs, times, *decisive
+        folder /= content_key(context.pricing, *what)
     return PointGroup.of(context, shapes, memory_bytes, PointStore(folder), larger_memory)
 
 
