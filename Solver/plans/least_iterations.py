@@ -6,10 +6,10 @@ the longest of pp stages takes V >= W / pp and V >= ceil(n / pp) R / n, since so
 of these. With m micro-batches, by ``Solver.plans.bounds``, an iteration takes at least what
 messages, the first stage's exchanges and the step do, and
 
-    m W                     on one stage 2 W + (m - 1 - pp) V    where micro-batches outnumber
-    stages: what the longest stage makes others wait for is counted once W + (m - 1) V / 2
-    where they do not, and imbalance could be waited for max(m V, W)             with interleaved
-    stages
+    m W                     on one stage
+    2 W + (m - 1 - pp) V    where micro-batches outnumber stages; the longest's waits count once
+    W + (m - 1) V / 2       where they do not, and imbalance could be waited for
+    max(m V, W)             with interleaved stages
 
 Where micro-batches outnumber stages, the stages exchange what is left of their gradients and
 weights after that but for the backward passes of those before them. With ``a / n`` seconds of
@@ -43,7 +43,7 @@ import numpy as np
 from Estimator.plans.compiled import outer
 from Estimator.plans.layer_costs import LayerCosts, PassCosts
 from Estimator.plans.stage_price import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
-from phaze_common.array_types import BoolArray, FloatArray, IntArray
+from phaze_common.array_types import BoolArray, FloatArray, IntArray, fieldwise
 from Solver.pareto import nondominated
 from Solver.paths.cut_bounds import ROUNDING
 from Solver.plans.best_plan import ConfigurationPlans
@@ -95,16 +95,11 @@ class Work:
 
     def or_less(self, other: Work) -> Work:
         """The least of both, number by number."""
-        return Work(
-            *(
-                np.minimum(getattr(self, each.name), getattr(other, each.name))
-                for each in fields(self)
-            )
-        )
+        return fieldwise(np.minimum, self, other)
 
     def some(self, chips: BoolArray) -> Work:
         """That of some chips."""
-        return Work(*(getattr(self, each.name)[chips] for each in fields(self)))
+        return fieldwise(lambda each: each[chips], self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,7 +199,7 @@ class LeastIterations:
         return self._some(kept[np.argsort(self.constant_s[kept], kind="stable")])
 
     def _some(self, rows: IntArray | BoolArray) -> LeastIterations:
-        return LeastIterations(*(column[rows] for column in self._columns))
+        return fieldwise(lambda column: column[rows], self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,11 +247,7 @@ def least_iterations(plans: ShapePlans, memory_bytes: float, alike: LikeLayers) 
 
 def least_of(several: Sequence[LeastIterations]) -> LeastIterations:
     """The least of all lines of ``several``."""
-    columns = (
-        np.concatenate([getattr(each, column.name) for each in several])
-        for column in fields(LeastIterations)
-    )
-    return LeastIterations(*columns).lowest()
+    return fieldwise(lambda *columns: np.concatenate(columns), *several).lowest()
 
 
 def _slightly_less(slopes: FloatArray) -> FloatArray:
