@@ -35,6 +35,27 @@ class Level(Protocol):
         that took."""
 
 
+class Once:
+    """A level of candidates that are evaluated, each once, by ``evaluate``, which may lower their
+    bounds ``upper`` (candidates,)."""
+
+    deferred = False
+
+    def __init__(self, upper: FloatArray, evaluate: Callable[[IntArray], None]) -> None:
+        self._upper, self._evaluate = upper, evaluate
+        self._waits = np.ones(len(upper), np.bool_)
+
+    def bound(self, candidates: IntArray) -> FloatArray:
+        """Those of the candidates that are not evaluated."""
+        return np.where(self._waits[candidates], self._upper[candidates], -np.inf)
+
+    def refine(self, candidates: IntArray) -> int:
+        """Evaluate ``candidates`` together."""
+        self._waits[candidates] = False
+        self._evaluate(candidates)
+        return 1
+
+
 @dataclass(frozen=True)
 class Certificate:
     """What a search took and left: no candidate that still waits exceeds ``open_bound`` (-inf: none
@@ -54,12 +75,14 @@ def best_first(
     incumbent: Callable[[], float],
     *,
     at_once: int = 1,
+    growth: int = 1,
     most_evaluations: float = math.inf,
 ) -> Certificate:
     """Refine ``candidates``, ``at_once`` together, as long as a bound reaches ``incumbent()``.
 
     ``incumbent`` is asked anew in every round, and so are the bounds: refining one candidate may
-    tighten those of others. After ``most_evaluations`` the search gives up.
+    tighten those of others. ``growth`` times as many are refined together in every next round.
+    After ``most_evaluations`` the search gives up.
     """
     refined, evaluations = [0] * len(levels), 0
     while True:
@@ -74,6 +97,7 @@ def best_first(
         chosen = chosen[bounds[place][chosen] >= least]
         evaluations += levels[place].refine(candidates[chosen])
         refined[place] += len(chosen)
+        at_once *= growth
 
 
 def _highest(bounds: FloatArray, count: int) -> IntArray:

@@ -17,10 +17,10 @@ from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.own_links import own_links
 from Estimator.plans.results import Status
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
-from Solver.best_first import best_first
+from Solver.best_first import Once, best_first
 from Solver.designs.chip_axes import AXES, axis_column
 from Solver.designs.evaluated_points import ModelPoints, PointsOfModels, undominated_rows
-from Solver.designs.joint import Choice
+from Solver.designs.joint import Choice, JointOptimum
 from Solver.designs.points import PROVEN, ROUNDING, PointGroup
 from Solver.designs.re_solve import priced
 from Solver.designs.search_context import RemainingSpace, SearchContext
@@ -144,6 +144,20 @@ def _summary_of(plan: ModelPlan) -> PlanSummary:
     return PlanSummary(**{each.name: getattr(plan, each.name) for each in fields(PlanSummary)})
 
 
+@dataclass(eq=False)
+class _PricedAgain:
+    """What is known once some chips were priced again: the best optimum that was better than what
+    was known and its chip, and what none of the chips exceeds."""
+
+    optimum: JointOptimum | None = None
+    chip: Accelerator | None = None
+    ceiling: float = -np.inf
+
+    def reached(self, before: float) -> float:
+        """What the best design reaches, where it reached ``before``."""
+        return before if self.optimum is None else self.optimum.value
+
+
 @dataclass(frozen=True, eq=False)
 class Designs:
     """All designs of the search of ``context`` with as much memory as they may have."""
@@ -176,10 +190,12 @@ class Designs:
         if np.isinf(reached):
             return nothing_fits(value, max(self.context.problem.memory_bytes))
         if ceiling > reached * (1.0 + PROVEN):
-            again = _PricedAgain(self.context, rows, upper, reached)
-            ceiling = max(again.search(), reached)
-            if again.best is not None:
-                return self._value(value, *again.best, again.reached, max(again.reached, ceiling))
+            again = self._priced_again(rows, upper, reached)
+            ceiling = max(again.ceiling, reached)
+            if again.optimum is not None:
+                best = again.optimum.value
+                choices = [again.optimum.choices[model.name] for model in self.models]
+                return self._value(value, again.chip, choices, best, max(best, ceiling))
         row, choices = self._smallest(points, reached)
         return self._value(value, self.context.hardware.accelerator(row), choices, reached, ceiling)
 
@@ -249,6 +265,37 @@ class Designs:
                     mask[np.ix_(np.array(shapes, dtype=np.int64), mine)] = undominated
         return masks
 
+    def _priced_again(self, rows: IntArray, upper: FloatArray, reached: float) -> _PricedAgain:
+        """Look for chips of ``rows`` better than ``reached``, with schedules as good as a search's.
+
+        ``upper`` (rows,) is what none of them exceeds; the nearest are priced first."""
+        context, hardware, found = self.context, self.context.hardware, _PricedAgain()
+        if not isinstance(hardware, DesignedChips):
+            return _PricedAgain(ceiling=float(upper.max()))
+
+        def price(places: IntArray) -> None:
+            few = [hardware.accelerators.accelerator(row) for row in rows[places].tolist()]
+            chips = priced(context, hardware.only(few))
+            optimum = chips.best_optimum()
+            if optimum is None:
+                return
+            bound = optimum.value if optimum.proven else optimum.best_open_bound or np.inf
+            found.ceiling = max(found.ceiling, bound)
+            if optimum.value > found.reached(reached) * (1.0 + ROUNDING):
+                chip = chips.context.hardware.accelerator(optimum.row)
+                found.optimum, found.chip = optimum, chip
+
+        certificate = best_first(
+            np.arange(len(rows)),
+            [Once(upper, price)],
+            lambda: np.nextafter(found.reached(reached) * (1.0 + PROVEN), np.inf),
+            at_once=PRICED_AGAIN,
+            most_evaluations=MOST_ROUNDS,
+        )
+        if not certificate.complete:
+            found.ceiling = max(found.ceiling, certificate.open_bound)
+        return found
+
     def _value(
         self,
         value: str,
@@ -272,52 +319,3 @@ class Designs:
             memory_bytes = choices[0].group.key.memory_bytes
         status = Status.OPTIMAL if proven else Status.FEASIBLE
         return AxisValue(value, status, reached, max(bound, reached), chip, memory_bytes, plans)
-
-
-class _PricedAgain:
-    """Chips of ``rows`` that might exceed ``reached``, scheduled as well as a search does it: a
-    ``Level`` of ``best_first``.
-
-    ``best`` is the best one that does, and its points; None where none was found."""
-
-    deferred = False
-
-    def __init__(
-        self, context: SearchContext, rows: IntArray, upper: FloatArray, reached: float
-    ) -> None:
-        """``upper`` (rows,) is what none of them exceeds."""
-        self._context, self._rows, self._upper, self.reached = context, rows, upper.copy(), reached
-        self.best: tuple[Accelerator | None, list[Choice]] | None = None
-        self._ceiling = -np.inf
-
-    def search(self) -> float:
-        """Look for a better chip, the nearest first; what none of them exceeds then."""
-        if not isinstance(self._context.hardware, DesignedChips):
-            return float(self._upper.max())
-        certificate = best_first(
-            np.arange(len(self._rows)),
-            [self],
-            lambda: np.nextafter(self.reached * (1.0 + PROVEN), np.inf),
-            at_once=PRICED_AGAIN,
-            most_evaluations=MOST_ROUNDS,
-        )
-        return self._ceiling if certificate.complete else max(self._ceiling, certificate.open_bound)
-
-    def bound(self, candidates: IntArray) -> FloatArray:
-        return self._upper[candidates]
-
-    def refine(self, candidates: IntArray) -> int:
-        hardware = self._context.hardware
-        assert isinstance(hardware, DesignedChips)
-        self._upper[candidates] = -np.inf
-        few = [hardware.accelerators.accelerator(row) for row in self._rows[candidates].tolist()]
-        chips = priced(self._context, hardware.only(few))
-        optimum = chips.best_optimum()
-        if optimum is not None:
-            upper = optimum.value if optimum.proven else optimum.best_open_bound or np.inf
-            self._ceiling = max(self._ceiling, upper)
-            if optimum.value > self.reached * (1.0 + ROUNDING):
-                choices = [optimum.choices[each.name] for each in self._context.problem.models]
-                self.reached = optimum.value
-                self.best = chips.context.hardware.accelerator(optimum.row), choices
-        return 1

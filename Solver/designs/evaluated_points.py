@@ -83,8 +83,8 @@ class ModelPoints:
         choice = self.choice(shape, row)
         least_s = choice.group.least_seconds(choice.point)
         for rows in (np.array([row]), slower):
-            most = self._values(choice, choice.point - row + rows, least_s, choice.group.least_j)
-            self.upper[shape, rows] = np.minimum(self.upper[shape, rows], most)
+            upper = self._values(choice, choice.point - row + rows, least_s, choice.group.least_j)
+            self.upper[shape, rows] = np.minimum(self.upper[shape, rows], upper)
         self.level[shape, row] = 1
 
     def evaluate(self, shape: int, row: int) -> None:
@@ -94,8 +94,8 @@ class ModelPoints:
         self.found[shape, row] = self._values(
             choice, here, choice.group.counted_s(choice.point, best), choice.group.energy_j
         )[0]
-        most = self._values(choice, here, best.least_s, choice.group.least_j)[0]
-        self.upper[shape, row] = min(self.upper[shape, row], most)
+        upper = self._values(choice, here, best.least_s, choice.group.least_j)[0]
+        self.upper[shape, row] = min(self.upper[shape, row], upper)
         self.level[shape, row] = 2
 
     def _values(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
-from Solver.best_first import best_first
+from Solver.best_first import Once, best_first
 from Solver.combination import Combination
 from Solver.designs.points import ROUNDING, PointGroup, PointStatus
 from Solver.problem import Objective, SearchProblem
@@ -150,44 +150,28 @@ def best_of_all_sizes(
     others are not looked at.
 
     Points that are still open are pruned by it."""
-    sizes = _MemorySizes(problem, groups)
-    best_first(np.arange(len(problem.memory_bytes)), [sizes], sizes.incumbent)
+    sizes, objective = problem.memory_bytes, problem.objective
+    found, best = dict[int, JointOptimum | None](), 0.0
+    upper = [
+        max(
+            float(group.objective_bound(objective).max())
+            for group in groups
+            if group.key.memory_bytes == size
+        )
+        for size in sizes
+    ]
+
+    def evaluate(places: IntArray) -> None:
+        nonlocal best
+        size = sizes[int(places[0])]
+        found[size] = optimum = best_for_all_models(problem, groups, size)
+        best = max(best, 0.0 if optimum is None else optimum.value)
+
+    level = Once(np.array(upper), evaluate)
+    best_first(np.arange(len(sizes)), [level], lambda: best * (1.0 - ROUNDING))
     for group in groups:
-        group.prune_below(problem.objective, sizes.best)
-    return {size: sizes.found[size] for size in problem.memory_bytes if size in sizes.found}
-
-
-class _MemorySizes:
-    """Memory sizes by the bounds of their points: a ``Level`` of ``best_first``."""
-
-    deferred = False
-
-    def __init__(self, problem: SearchProblem, groups: Sequence[PointGroup]) -> None:
-        self._problem, self._groups = problem, groups
-        self.best, self.found = 0.0, dict[int, JointOptimum | None]()
-        bounds = {
-            size: max(
-                float(group.objective_bound(problem.objective).max())
-                for group in groups
-                if group.key.memory_bytes == size
-            )
-            for size in problem.memory_bytes
-        }
-        self._upper = np.array(list(bounds.values()))
-
-    def bound(self, candidates: IntArray) -> FloatArray:
-        return self._upper[candidates]
-
-    def incumbent(self) -> float:
-        return self.best * (1.0 - ROUNDING)
-
-    def refine(self, candidates: IntArray) -> int:
-        place = int(candidates[0])
-        size = self._problem.memory_bytes[place]
-        optimum = self.found[size] = best_for_all_models(self._problem, self._groups, size)
-        self.best = max(self.best, 0.0 if optimum is None else optimum.value)
-        self._upper[place] = -np.inf
-        return 1
+        group.prune_below(objective, best)
+    return {size: found[size] for size in sizes if size in found}
 
 
 def own_bests(problem: SearchProblem, groups: Sequence[PointGroup]) -> dict[str, float]:

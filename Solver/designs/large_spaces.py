@@ -61,15 +61,15 @@ def _keeping(
     rows = np.unique(np.concatenate([rows for rows, _ in left]))
     problem, figures = context.problem, hardware.figures
     sizes = tuple(size for size in problem.memory_bytes if figures.holding(size)[rows].any())
-    most = problem.combination.of({model.model.name: model.most for model in models})
-    pruned = np.ones(len(most), np.bool_)
+    upper = problem.combination.of({model.model.name: model.upper for model in models})
+    pruned = np.ones(len(upper), np.bool_)
     pruned[rows] = False
     held = sum(int(np.count_nonzero(figures.holding(size))) for size in problem.memory_bytes)
-    none_exceeds = float(most[pruned].max(initial=-np.inf))
+    none_exceeds = float(upper[pruned].max(initial=-np.inf))
     if len(models) == 1:
         none_exceeds = max(none_exceeds, models[0].none_exceeds)
     remaining = RemainingSpace(
-        axis_bounds=axis_bounds(hardware, most),
+        axis_bounds=axis_bounds(hardware, upper),
         pruned_bound=none_exceeds,
         open_bound=none_exceeds,
         chips=hardware.configurations,
@@ -104,13 +104,14 @@ def _joint(
     rows = np.arange(hardware.configurations)
     for level in (at_peak_rates, priced):
         bounds = {
-            model.model.name: model.bounded(rows, range(len(model.shapes)), level).most
+            model.model.name: model.bounded(rows, range(len(model.shapes)), level).upper
             for model in models
         }
         rows = rows[combination.of(bounds) >= least]
     joint = []
     bounds = {
-        each.model.name: each.bounded(rows, range(len(each.shapes)), priced).most for each in models
+        each.model.name: each.bounded(rows, range(len(each.shapes)), priced).upper
+        for each in models
     }
     for model, (mine, numbers) in zip(models, left, strict=True):
         more = [
@@ -118,7 +119,7 @@ def _joint(
             for number in range(len(model.shapes))
             if (
                 combination.of(
-                    {**bounds, model.model.name: model.bounded(rows, [number], priced).most}
+                    {**bounds, model.model.name: model.bounded(rows, [number], priced).upper}
                 )
                 >= least
             ).any()

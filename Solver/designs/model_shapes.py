@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from Estimator.coverage import check_functions
 from Estimator.plans.degrees import UniformPlan
+from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.many import load_or_extract_all
 from Solver.designs.costs import MANY_SHAPES, ModelShapes, PricedShapes, Shape
 from Solver.designs.search_context import Placements, SearchContext
@@ -39,16 +40,7 @@ def model_shapes(
         pruned = remaining.pruned_shapes[model.name]
         placements = remaining.placements.get(model.name)
     plans = list(model.space.shapes() if chosen is None else chosen)
-    keys = list(dict.fromkeys(model.graph_key(shape) for shape in plans))
-    with context.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
-        problem = context.problem
-        graphs = load_or_extract_all(
-            keys, context.stores.graphs, problem.force_reextract, problem.code, advance
-        )
-    if context.first:
-        check_functions(
-            graphs.values(), context.hardware.known_functions, strict=context.problem.strict
-        )
+    graphs = training_graphs(context, model, plans)
     priced = PricedShapes(context, model, graphs, plans, placements)
     found = remaining_shapes(priced) if len(plans) > MANY_SHAPES and chosen is None else None
     if found is None:
@@ -61,6 +53,22 @@ def model_shapes(
                 advance(1)
         found = [shape for shape in shapes if shape is not None], pruned
     return _by_micro_batch_size(model, *found)
+
+
+def training_graphs(
+    context: SearchContext, model: ModelProblem, shapes: Sequence[UniformPlan]
+) -> dict[GraphKey, ModelGraph]:
+    """The graphs of ``shapes``, extracted where they are not on disk; the first time operators
+    without a price are named, or refused."""
+    keys, problem = list(dict.fromkeys(model.graph_key(shape) for shape in shapes)), context.problem
+    with context.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
+        graphs = load_or_extract_all(
+            keys, context.stores.graphs, problem.force_reextract, problem.code, advance
+        )
+    if context.first:
+        known = context.hardware.known_functions
+        check_functions(graphs.values(), known, strict=problem.strict)
+    return graphs
 
 
 def _by_micro_batch_size(

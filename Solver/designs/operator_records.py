@@ -4,6 +4,7 @@ tensors between its layers."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from Estimator.chips.energy import OperatorEnergy
 from Estimator.plans.layer_costs import layer_names, moded_layers, run_again
@@ -28,24 +29,27 @@ def scheduled_operators(
             operator = item.operators.operators[each.operator]
             traffic = energy.traffic(operator, all_cores=each.mode is Mode.ALL)
             seconds = each.end_s - each.start_s - float(item.exposed_s[each.operator])
-            yield PricedOperator(
-                *(
-                    item.model,
-                    item.layer,
-                    item.graph.partition("_")[0],
-                    item.layers,
-                    operator.name,
-                    operator.kind.value,
-                ),
-                *(
-                    item.repeats,
-                    operator.flops,
-                    _vector_operations(operator),
-                    traffic.hbm_bytes,
-                    seconds,
-                    traffic.energy,
-                ),
+            yield _priced(
+                operator,
+                model=item.model,
+                layer=item.layer,
+                graph=item.graph.partition("_")[0],
+                layers=item.layers,
+                repeats=item.repeats,
+                hbm_bytes=traffic.hbm_bytes,
+                seconds=seconds,
+                energy=traffic.energy,
             )
+
+
+def _priced(operator: Operator, **where_and_costs: Any) -> PricedOperator:
+    return PricedOperator(
+        name=operator.name,
+        kind=operator.kind.value,
+        flops=operator.flops,
+        vector_operations=sum(work.elements for work in operator.vector),
+        **where_and_costs,
+    )
 
 
 def streamed_operators(context: SearchContext, choice: Choice) -> Iterator[PricedOperator]:
@@ -70,17 +74,16 @@ def streamed_operators(context: SearchContext, choice: Choice) -> Iterator[Price
                     continue
                 seconds = hardware.operator_seconds(operator, plan.panels)
                 moved = float(operator.bytes_read + operator.bytes_written)
-                yield PricedOperator(
-                    *(
-                        graph.key.model,
-                        layer.name,
-                        graph_name,
-                        mine,
-                        operator.name,
-                        operator.kind.value,
-                        len(mine),
-                    ),
-                    *(operator.flops, _vector_operations(operator), moved, seconds, None),
+                yield _priced(
+                    operator,
+                    model=graph.key.model,
+                    layer=layer.name,
+                    graph=graph_name,
+                    layers=mine,
+                    repeats=len(mine),
+                    hbm_bytes=moved,
+                    seconds=seconds,
+                    energy=None,
                 )
 
 
@@ -90,10 +93,5 @@ def layer_tensors(choice: Choice) -> Iterator[KeptTensor]:
     names = layer_names(shape.graph)
     for each in shape.graph.tensors:
         destinations = tuple(names[layer] for layer in each.destinations)
-        yield KeptTensor(
-            shape.graph.key.model, names[each.source], destinations, each.bytes, each.gradient_bytes
-        )
-
-
-def _vector_operations(operator: Operator) -> int:
-    return sum(work.elements for work in operator.vector)
+        ends = shape.graph.key.model, names[each.source], destinations
+        yield KeptTensor(*ends, each.bytes, each.gradient_bytes)

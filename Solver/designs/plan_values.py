@@ -34,11 +34,11 @@ class PlanValues:
     The first is told down to what had to be beaten, the second is -inf where none was found to do
     so."""
 
-    most: FloatArray
+    upper: FloatArray
     found: FloatArray
 
 
-def reached(
+def plan_values(
     context: SearchContext,
     model: ModelProblem,
     graphs: Mapping[GraphKey, ModelGraph],
@@ -52,10 +52,10 @@ def reached(
     quiet = replace(context, progress=SilentProgress())
     figures = context.hardware.figures
     objective = context.problem.objective
-    most, found = np.full((2, len(figures)), -np.inf)
+    upper, found = np.full((2, len(figures)), -np.inf)
     priced = PricedShapes(quiet, model, graphs, [shape], {shape: frozenset(placements)}).shape(0)
     if priced is None:
-        return PlanValues(most, found)
+        return PlanValues(upper, found)
     samples, tokens = model.space.base.global_batch_size, model.space.sequence_length
     least_j, found_j = (
         sample_joules_of(priced, len(figures), least=each) for each in (True, False)
@@ -68,17 +68,17 @@ def reached(
     slow[:] = LONGEST_S
     for _ in range(HALVINGS):  # the slowest that is worth it: of every objective faster is better
         middle = np.sqrt(fast * slow)
-        enough = values(middle, least_j) >= least
-        fast, slow = np.where(enough, middle, fast), np.where(enough, slow, middle)
+        reaches = values(middle, least_j) >= least
+        fast, slow = np.where(reaches, middle, fast), np.where(reaches, slow, middle)
     slow *= 1.0 + ROUNDING
     for size in context.problem.memory_bytes:
         least_s, found_s = np.full((2, len(figures)), np.inf)
         held = figures.holding(size)
         for part in priced.parts if held.any() else ():
             _search(part, priced.graph, float(size), slow, least_s, found_s, held)
-        np.maximum(most, values(least_s, least_j), out=most)
+        np.maximum(upper, values(least_s, least_j), out=upper)
         np.maximum(found, values(found_s, found_j), out=found)
-    return PlanValues(most, found)
+    return PlanValues(upper, found)
 
 
 def _search(

@@ -112,12 +112,12 @@ class ModelOnChips:
     chips)
     by place in ``numbers``.
 
-    ``most`` is what no plan of a shape exceeds, ``found`` what the best evaluated one reaches."""
+    ``upper`` is what no plan of a shape exceeds, ``found`` what the best evaluated one reaches."""
 
     def __init__(
         self,
         context: SearchContext,
-        screen: PruningBounds,
+        bounds: PruningBounds,
         numbers: Sequence[int],
         evaluated: EvaluatedPlans,
         *,
@@ -125,12 +125,12 @@ class ModelOnChips:
     ) -> None:
         """The shapes with these ``numbers``; ``bounded`` by the lines of their plans at first."""
         assert isinstance(context.hardware, DesignedChips)
-        self.model = screen.model
+        self.model = bounds.model
         self.numbers = tuple(numbers)
         self._hardware = context.hardware
         self._evaluated = evaluated
-        self._objective, self._bounds = context.problem.objective, screen.shape_bounds
-        self._priced = PricedShapes(context, screen.model, screen.graphs, screen.shapes)
+        self._objective, self._bounds = context.problem.objective, bounds.shape_bounds
+        self._priced = PricedShapes(context, bounds.model, bounds.graphs, bounds.shapes)
         self._shapes: dict[int, Shape | None] = {}
         # Evaluated plans by which a shape is bounded already, by part
         self._used: dict[int, list[int]] = {}
@@ -139,7 +139,7 @@ class ModelOnChips:
         largest, own = float(max(context.problem.memory_bytes)), self.figures.memory_bytes
         self._memory = np.full(count, largest) if own is None else own
         allowed = np.isin(self._memory, context.problem.memory_bytes)
-        self.most = np.where(allowed, np.full((len(self.numbers), count), np.inf), -np.inf)
+        self.upper = np.where(allowed, np.full((len(self.numbers), count), np.inf), -np.inf)
         self.found, self.proven = np.full(count, -np.inf), np.full(count, -np.inf)
         if bounded:
             self._bound_all(context.hardware)
@@ -147,7 +147,7 @@ class ModelOnChips:
     @property
     def reach(self) -> FloatArray:
         """What no plan exceeds on each chip, of evaluated ones what is proven of them."""
-        reach: FloatArray = np.maximum(self.most.max(axis=0, initial=-np.inf), self.proven)
+        reach: FloatArray = np.maximum(self.upper.max(axis=0, initial=-np.inf), self.proven)
         return reach
 
     def price(self, place: int) -> None:
@@ -162,7 +162,7 @@ class ModelOnChips:
         shape = self._shapes.get(place)
         if shape is None:
             if place in self._shapes:
-                self.most[place] = -np.inf  # it has no plan
+                self.upper[place] = -np.inf  # it has no plan
             return
         keys = [(self.model.name, shape.plan, part.groups) for part in shape.parts]
         first = self._used[place] or [0] * len(keys)
@@ -175,15 +175,15 @@ class ModelOnChips:
             least_s = np.maximum(least_s, self._on_lines(place, shape))
         if len(keys) == 1:  # of several parts the least is not the largest of the leasts
             self._used[place] = [self._evaluated.count(key) for key in keys]
-        still = self.most[place] > -np.inf
-        most = self._value(least_s, sample_joules_of(shape, len(self.figures), least=True))
-        self.most[place, still] = np.minimum(self.most[place], most)[still]
+        still = self.upper[place] > -np.inf
+        upper = self._value(least_s, sample_joules_of(shape, len(self.figures), least=True))
+        self.upper[place, still] = np.minimum(self.upper[place], upper)[still]
 
     def evaluate(self, row: int) -> None:
         """Find the best plan on one chip, shapes best first."""
         while True:
-            place = int(np.argmax(self.most[:, row]))
-            if self.most[place, row] <= max(self.found[row], 0.0) * (1.0 + PROVEN):
+            place = int(np.argmax(self.upper[:, row]))
+            if self.upper[place, row] <= max(self.found[row], 0.0) * (1.0 + PROVEN):
                 return
             if place not in self._shapes:
                 self.price(place)
@@ -194,14 +194,17 @@ class ModelOnChips:
     def _evaluate(self, place: int, shape: Shape, row: int) -> None:
         seconds, least_s = self._best_s(place, shape, row)
         value = self._value_at(shape, seconds, row, least=False)
-        most = self._value_at(shape, least_s / float(shape.excess[row]), row, least=True)
-        if most > max(value, self.found[row]) * (1.0 + PROVEN) and shape.excess[row] > 1.0:
+        upper = self._value_at(shape, least_s / float(shape.excess[row]), row, least=True)
+        if upper > max(value, self.found[row]) * (1.0 + PROVEN) and shape.excess[row] > 1.0:
             shape = self._shapes[place] = shape.proven_at(self._hardware, row)
             seconds, least_s = self._best_s(place, shape, row)
             value = self._value_at(shape, seconds, row, least=False)
-            most = self._value_at(shape, least_s / float(shape.excess[row]), row, least=True)
-        self.found[row], self.proven[row] = max(self.found[row], value), max(self.proven[row], most)
-        self.most[place, row] = -np.inf
+            upper = self._value_at(shape, least_s / float(shape.excess[row]), row, least=True)
+        self.found[row], self.proven[row] = (
+            max(self.found[row], value),
+            max(self.proven[row], upper),
+        )
+        self.upper[place, row] = -np.inf
 
     def _best_s(self, place: int, shape: Shape, row: int) -> tuple[float, float]:
         """Seconds of the best plan of a shape, and what none is below; infinite: none fits."""
@@ -251,11 +254,11 @@ class ModelOnChips:
 
     def _bound_all(self, hardware: DesignedChips) -> None:
         places = {number: place for place, number in enumerate(self.numbers)}
-        most = np.full_like(self.most, -np.inf)
+        upper = np.full_like(self.upper, -np.inf)
         for each in self._bounds.on(hardware, self.numbers, at_peak_rates):
             mine, place = self._memory == each.memory_bytes, places[each.number]
-            most[place, mine] = self._value(each.seconds, each.joules)[mine]
-        self.most = np.minimum(self.most, most)
+            upper[place, mine] = self._value(each.seconds, each.joules)[mine]
+        self.upper = np.minimum(self.upper, upper)
 
 
 class PlansOnChips:

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from Estimator.coverage import check_functions
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
-from GraphExtractor.many import load_or_extract_all
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
+from Solver.best_first import Once, best_first
 from Solver.chip_figures import ChipFigures
-from Solver.designs.plan_values import reached
+from Solver.designs.model_shapes import training_graphs
+from Solver.designs.plan_values import plan_values
 from Solver.designs.search_context import ROUNDING, SearchContext
 from Solver.designs.shape_bounds_on_chips import (
     MakeTable,
@@ -56,7 +56,7 @@ class Bounded:
     ``least_s`` are seconds that no plan of a shape is below on any of them; ``of_pairs`` are by
     shape and chip, where asked for."""
 
-    most: FloatArray
+    upper: FloatArray
     of_shapes: dict[int, float]
     least_s: dict[int, float]
     of_pairs: dict[int, FloatArray]
@@ -69,7 +69,7 @@ class Bounded:
 class PruningBounds:
     """Closes the chips and the shapes of one model that cannot have its best design.
 
-    ``most`` is what no design on a chip exceeds (chips,), ``least_s`` what no plan of a shape is
+    ``upper`` is what no design on a chip exceeds (chips,), ``least_s`` what no plan of a shape is
     below (shapes,) on any chip that was open when the shape was pruned, ``incumbent`` what the best
     design found reaches, here or in another part of the space. Of shapes that are left plans might
     be the best whose groups are ``placements`` so; ``none_exceeds`` is what no other plan exceeds
@@ -85,21 +85,9 @@ class PruningBounds:
         """``least`` is what a design has to reach to be of interest."""
         self.context, self.hardware, self.model = context, hardware, model
         self.shapes: Sequence[UniformPlan] = tuple(model.space.shapes())
-        keys = list(dict.fromkeys(model.graph_key(shape) for shape in self.shapes))
-        with context.progress.phase(f"training graphs of {model.name}", len(keys)) as advance:
-            graphs = load_or_extract_all(
-                keys,
-                context.stores.graphs,
-                context.problem.force_reextract,
-                context.problem.code,
-                advance,
-            )
-        if context.first:
-            check_functions(
-                graphs.values(), hardware.known_functions, strict=context.problem.strict
-            )
+        graphs = training_graphs(context, model, self.shapes)
         self.graphs, self.shape_bounds = graphs, ShapeBounds(context, model, graphs, self.shapes)
-        self.most = np.full(len(hardware.accelerators), np.inf)
+        self.upper = np.full(len(hardware.accelerators), np.inf)
         self.least_s = np.zeros(len(self.shapes))
         self.incumbent, self.none_exceeds = least, -np.inf
         self.placements: dict[UniformPlan, frozenset[LayerGroups]] = {}
@@ -115,39 +103,32 @@ class PruningBounds:
         listed: bool = True,
     ) -> Bounded:
         """Bounds of the plans of shapes on the chips ``rows``; ``listed`` as ``ShapeBounds.on``."""
-        hardware, most = self.hardware.some(rows), np.full(len(rows), -np.inf)
+        hardware, upper = self.hardware.some(rows), np.full(len(rows), -np.inf)
         of_shapes, least_s = dict.fromkeys(numbers, -np.inf), dict.fromkeys(numbers, np.inf)
         of_pairs = {number: np.full(len(rows), -np.inf) for number in numbers if pairs}
         for each in self.shape_bounds.on(hardware, numbers, level, listed=listed):
             values = self._values(hardware.figures, each)
-            np.maximum(most, values, out=most)
+            np.maximum(upper, values, out=upper)
             of_shapes[each.number] = max(of_shapes[each.number], float(values.max(initial=-np.inf)))
-            least_s[each.number] = min(
-                least_s[each.number], float(each.seconds.min(initial=np.inf))
-            )
+            shortest_s = float(each.seconds.min(initial=np.inf))
+            least_s[each.number] = min(least_s[each.number], shortest_s)
             if pairs:
                 np.maximum(of_pairs[each.number], values, out=of_pairs[each.number])
-        return Bounded(most, of_shapes, least_s, of_pairs)
+        return Bounded(upper, of_shapes, least_s, of_pairs)
 
     def _values(self, figures: ChipFigures, bound: ShapeBound) -> FloatArray:
         """What no plan of a bound exceeds, shape (chips,)."""
         space, objective = self.model.space, self.context.problem.objective
-        return figures.reached(
-            objective,
-            bound.seconds,
-            bound.joules,
-            space.base.global_batch_size,
-            space.sequence_length,
-        )
+        samples, tokens = space.base.global_batch_size, space.sequence_length
+        return figures.reached(objective, bound.seconds, bound.joules, samples, tokens)
 
     def remaining(self) -> tuple[IntArray, list[int]]:
         """Chips and numbers of shapes that might have the best design."""
-        rows, numbers = np.arange(len(self.most)), list(range(len(self.shapes)))
+        rows, numbers = np.arange(len(self.upper)), list(range(len(self.shapes)))
         if not len(rows):
             return rows, []
-        with self.context.progress.phase(
-            f"bounds of chips for {self.model.name}", len(rows)
-        ) as advance:
+        name, count = f"bounds of chips for {self.model.name}", len(rows)
+        with self.context.progress.phase(name, count) as advance:
             many = len(rows) > FEW_CHIPS
             if many:
                 self._bound_by_cores()
@@ -156,25 +137,26 @@ class PruningBounds:
             rows = rows[self.open(rows)]
             for level in (at_peak_rates,) if many else (at_peak_rates, priced):
                 rows, numbers = self.narrowed(rows, numbers, level, listed=many)
-            advance(len(self.most) - len(rows))
-            rows = rows[np.argsort(-self.most[rows], kind="stable")]
-            size, last = AT_ONCE, 0
-            while last < len(rows):
-                part, last = rows[last : last + size], last + size
+            advance(count - len(rows))
+
+            def price(part: IntArray) -> None:
                 self._read_shared()
                 self._price(part[self.open(part)], numbers)
                 advance(len(part))
-                size *= MORE
-        priced_rows = np.sort(rows[self.open(rows)])
-        if not len(priced_rows):
-            return priced_rows, []
-        bounded = self.bounded(priced_rows, numbers, priced, pairs=True)
-        rows, numbers = self._left_by(bounded, priced_rows)
-        if len(rows) * len(numbers) <= FEW_PAIRS:
-            return rows, numbers
-        return self._pruned_by_search(
-            rows, {number: bounded.of_pairs[number][self.open(priced_rows)] for number in numbers}
-        )
+
+            chips = Once(self.upper, price)
+            found = best_first(rows, [chips], self._threshold, at_once=AT_ONCE, growth=MORE)
+            advance(len(rows) - sum(found.refined))
+        rows = np.sort(rows[self.open(rows)])
+        if not len(rows):
+            return rows, []
+        bounded = self.bounded(rows, numbers, priced, pairs=True)
+        left, numbers = self._left_by(bounded, rows)
+        if len(left) * len(numbers) <= FEW_PAIRS:
+            return left, numbers
+        still = self.open(rows)
+        of_pairs = {number: bounded.of_pairs[number][still] for number in numbers}
+        return self._pruned_by_search(left, of_pairs)
 
     def _pruned_by_search(
         self, rows: IntArray, of_pairs: dict[int, FloatArray]
@@ -184,53 +166,49 @@ class PruningBounds:
 
         ``of_pairs`` is by number of the shape what its plans do not exceed on ``rows``."""
         numbers = list(of_pairs)
-        with self.context.progress.phase(
-            f"plans of {self.model.name} on {len(rows)} chips", len(numbers)
-        ) as advance:
+        name = f"plans of {self.model.name} on {len(rows)} chips"
+        with self.context.progress.phase(name, len(numbers)) as advance:
             for number in sorted(numbers, key=lambda each: -float(of_pairs[each].max())):
                 self._read_shared()
                 self._search(rows, number, of_pairs[number])
                 advance(1)
-        self.most[rows] = np.minimum(self.most[rows], np.max(list(of_pairs.values()), axis=0))
-        for most in of_pairs.values():
-            pruned = most < self._least
-            self.none_exceeds = max(self.none_exceeds, float(most[pruned].max(initial=-np.inf)))
-        left = [number for number in numbers if (of_pairs[number] >= self._least).any()]
+        self.upper[rows] = np.minimum(self.upper[rows], np.max(list(of_pairs.values()), axis=0))
+        for upper in of_pairs.values():
+            pruned = upper < self._threshold()
+            self.none_exceeds = max(self.none_exceeds, float(upper[pruned].max(initial=-np.inf)))
+        left = [number for number in numbers if (of_pairs[number] >= self._threshold()).any()]
         return rows[self.open(rows)], left
 
-    def _search(self, rows: IntArray, number: int, most: FloatArray) -> None:
-        """Lower ``most``, which plans of a shape do not exceed on ``rows``, where that matters."""
-        open_ = np.flatnonzero(most >= self._least)
+    def _search(self, rows: IntArray, number: int, upper: FloatArray) -> None:
+        """Lower ``upper``, which plans of a shape do not exceed on ``rows``, where that matters."""
+        open_ = np.flatnonzero(upper >= self._threshold())
         if not len(open_):
             return
         placements, upper_placed = self._placements(rows[open_], number)
-        most[open_] = np.minimum(most[open_], upper_placed)
-        order, size, last = open_[np.argsort(-most[open_], kind="stable")], SEARCHED, 0
-        while last < len(order):
-            part, last, size = order[last : last + size], last + size, size * MORE
-            part = part[most[part] >= self._least]
-            if not len(part):
-                break
+        upper[open_] = np.minimum(upper[open_], upper_placed)
+
+        def search(part: IntArray) -> None:
             alone = self.context.on(self.hardware.some(rows[part]))
-            found = reached(
-                alone, self.model, self.graphs, self.shapes[number], placements, self._least
-            )
-            most[part] = np.minimum(most[part], found.most)
+            shape, least = self.shapes[number], self._threshold()
+            found = plan_values(alone, self.model, self.graphs, shape, placements, least)
+            upper[part] = np.minimum(upper[part], found.upper)
             self._found_value(float(found.found.max()))
+
+        best_first(open_, [Once(upper, search)], self._threshold, at_once=SEARCHED, growth=MORE)
         self.placements[self.shapes[number]] = frozenset(placements)
 
     def _placements(self, rows: IntArray, number: int) -> tuple[list[LayerGroups], FloatArray]:
         """Placements of a shape that might be best on one of ``rows``, and what none exceeds."""
-        hardware, most = self.hardware.some(rows), np.full(len(rows), -np.inf)
+        hardware, upper = self.hardware.some(rows), np.full(len(rows), -np.inf)
         found: dict[LayerGroups, None] = {}
         for placements, bound in self.shape_bounds.by_placement(hardware, number, priced):
             values = self._values(hardware.figures, bound)
-            np.maximum(most, values, out=most)
-            if values.max() >= self._least:
+            np.maximum(upper, values, out=upper)
+            if values.max() >= self._threshold():
                 found.update(dict.fromkeys(placements))
             else:
                 self.none_exceeds = max(self.none_exceeds, float(values.max()))
-        return list(found), most
+        return list(found), upper
 
     def _read_shared(self) -> None:
         """Take over what was found in other parts of the space meanwhile."""
@@ -247,22 +225,21 @@ class PruningBounds:
 
     def _left_by(self, bounded: Bounded, rows: IntArray) -> tuple[IntArray, list[int]]:
         """What bounds of all that is open, on the chips ``rows``, leave of chips and shapes."""
-        self.most[rows] = np.minimum(self.most[rows], bounded.most)
-        for number, most in bounded.of_shapes.items():
+        self.upper[rows] = np.minimum(self.upper[rows], bounded.upper)
+        for number, upper in bounded.of_shapes.items():
             self.least_s[number] = max(self.least_s[number], bounded.least_s[number])
-            if most < self._least:
-                self.none_exceeds = max(self.none_exceeds, most)
-        return rows[self.open(rows)], [
-            number for number, most in bounded.of_shapes.items() if most >= self._least
-        ]
+            if upper < self._threshold():
+                self.none_exceeds = max(self.none_exceeds, upper)
+        threshold = self._threshold()
+        left = [number for number, upper in bounded.of_shapes.items() if upper >= threshold]
+        return rows[self.open(rows)], left
 
     def open(self, rows: IntArray) -> BoolArray:
         """Which of the chips ``rows`` might have the best design."""
-        still: BoolArray = self.most[rows] >= self._least
+        still: BoolArray = self.upper[rows] >= self._threshold()
         return still
 
-    @property
-    def _least(self) -> float:
+    def _threshold(self) -> float:
         """What a design has to reach."""
         return max(self.incumbent * (1.0 - ROUNDING), float(np.finfo(float).tiny))
 
@@ -270,7 +247,7 @@ class PruningBounds:
         """Bound chips by the prices of their operators, and look for good designs among them."""
         if len(rows):
             bounded = self.bounded(rows, numbers, priced)
-            self.most[rows] = np.minimum(self.most[rows], bounded.most)
+            self.upper[rows] = np.minimum(self.upper[rows], bounded.upper)
             self._try(rows, bounded)
 
     def _bound_by_cores(self) -> None:
@@ -278,36 +255,34 @@ class PruningBounds:
         chips, figures = self.hardware.accelerators, self.hardware.figures
         problem, space = self.context.problem, self.model.space
         work = self.shape_bounds.of_cores(self.hardware, at_peak_rates)
-        self.most[:] = -np.inf
+        self.upper[:] = -np.inf
         if work is None:
             return
         least_work, joules = work.on(chips.tc_index, chips.vc_index)
         for size, least in self.shape_bounds.of_samples().items():
             throughput = space.base.global_batch_size / least.seconds(least_work)
             values = figures.value(problem.objective, throughput, joules, space.sequence_length)
-            self.most = np.maximum(self.most, np.where(figures.holding(size), values, -np.inf))
+            self.upper = np.maximum(self.upper, np.where(figures.holding(size), values, -np.inf))
 
     def _sample(self, *, listed: bool) -> None:
         """Find an incumbent among some chips, the most promising first."""
-        order = np.argsort(-self.most, kind="stable")
+        order = np.argsort(-self.upper, kind="stable")
         for part in SAMPLED:
-            places = np.unique(
-                np.linspace(0, max(int(part * len(order)) - 1, 0), SAMPLE).astype(np.int64)
-            )
+            last = max(int(part * len(order)) - 1, 0)
+            places = np.unique(np.linspace(0, last, SAMPLE).astype(np.int64))
             rows = order[places][self.open(order[places])]
             if not len(rows):
                 return
             weak = self.bounded(rows, range(len(self.shapes)), at_peak_rates, listed=listed)
             if not listed:
-                weak = self.bounded(
-                    rows, weak.best_shapes(MANY_TIMES * FIRST_SHAPES), at_peak_rates
-                )
+                several = weak.best_shapes(MANY_TIMES * FIRST_SHAPES)
+                weak = self.bounded(rows, several, at_peak_rates)
             self._try(rows, self.bounded(rows, weak.best_shapes(FIRST_SHAPES), priced))
 
     def _try(self, rows: IntArray, bounded: Bounded) -> None:
         """Evaluate the most promising of the chips ``rows`` under a few shapes."""
-        order = np.argsort(-bounded.most, kind="stable")[:TRIED]
-        rows = rows[order[bounded.most[order] > self.incumbent]]
+        order = np.argsort(-bounded.upper, kind="stable")[:TRIED]
+        rows = rows[order[bounded.upper[order] > self.incumbent]]
         if not len(rows):
             return
         hardware = self.hardware.some(rows)
@@ -315,22 +290,19 @@ class PruningBounds:
             self.shapes[number]: self._best_placements(hardware, number)
             for number in bounded.best_shapes(TRIED_SHAPES)
         }
-        self._found_value(
-            best_tried(
-                self.context.on(hardware), self.model, placements, self._sizes(rows), EVALUATED
-            )
-        )
+        own, sizes = self.hardware.figures.memory_bytes, self.context.problem.memory_bytes
+        held = sizes if own is None else [size for size in sizes if (own[rows] == size).any()]
+        alone = self.context.on(hardware)
+        self._found_value(best_tried(alone, self.model, placements, held, EVALUATED))
 
     def _best_placements(self, hardware: DesignedChips, number: int) -> frozenset[LayerGroups]:
         """How groups lie in the plans of a shape whose bound is highest."""
-        found = self.shape_bounds.by_placement(hardware, number, priced)
-        return frozenset(
-            max(
-                found,
-                key=lambda each: float(self._values(hardware.figures, each[1]).max()),
-                default=((),),
-            )[0]
-        )
+        best, highest = frozenset[LayerGroups](), -np.inf
+        for placements, bound in self.shape_bounds.by_placement(hardware, number, priced):
+            value = float(self._values(hardware.figures, bound).max())
+            if value > highest or not best:
+                best, highest = frozenset(placements), value
+        return best
 
     def _found_value(self, value: float) -> None:
         """Take note of what a design reaches."""
@@ -346,9 +318,3 @@ class PruningBounds:
         """All others, with what none of their plans is below."""
         others = np.setdiff1d(np.arange(len(self.shapes)), numbers)
         return PrunedShapes(self.some_shapes(others.tolist()), self.least_s[others])
-
-    def _sizes(self, rows: IntArray) -> list[int]:
-        """Bytes of memory that the chips ``rows`` have, or may have."""
-        own = self.hardware.figures.memory_bytes
-        sizes = self.context.problem.memory_bytes
-        return list(sizes) if own is None else [size for size in sizes if (own[rows] == size).any()]

@@ -38,11 +38,10 @@ def reference_points(
                 replace(context, problem=replace(context.problem, memory_bytes=sizes)), only
             )
             for memory_bytes in sizes:
-                optimum_value = next(
-                    (point.value for point in best if point.hbm_bytes == memory_bytes), None
-                )
-                if own is not None:
-                    optimum_value = max((point.value for point in best), default=None)
+                alike = [
+                    point for point in best if point.hbm_bytes == memory_bytes or own is not None
+                ]
+                optimum_value = max((point.value for point in alike), default=None)
                 points.append(_reference_point(alone, chip, memory_bytes, optimum_value))
             advance(1)
     return tuple(points)
@@ -51,19 +50,14 @@ def reference_points(
 def _reference_point(
     alone: PricedHardware, chip: ReferenceChip, memory_bytes: int, optimum_value: float | None
 ) -> ReferencePoint:
-    found = alone.design(memory_bytes)
-    return ReferencePoint(
-        name=chip.name,
-        source=chip.source,
-        status=found.status if found else Status.INFEASIBLE,
-        accelerator=chip.accelerator,
-        hbm_bytes=memory_bytes,
-        value=found.value if found else 0.0,
-        best_over_reference=optimum_value / found.value
-        if found and optimum_value is not None
-        else None,
-        models=found.models if found else {},
-    )
+    found, name, source = alone.design(memory_bytes), chip.name, chip.source
+    if found is None:
+        return ReferencePoint(
+            name, source, Status.INFEASIBLE, chip.accelerator, memory_bytes, 0.0, None, {}
+        )
+    better = None if optimum_value is None else optimum_value / found.value
+    reached = found.value, better, found.models
+    return ReferencePoint(name, source, found.status, chip.accelerator, memory_bytes, *reached)
 
 
 def expert_of(
@@ -82,30 +76,22 @@ def expert_of(
     if expert is None or not isinstance(hardware, DesignedChips):
         return None
     size = choice.group.key.micro_batch_size
+    wanted_key = model, size
     searched = next(
-        each for each in shapes if (each.model.name, each.micro_batch_size) == (model, size)
+        each for each in shapes if (each.model.name, each.micro_batch_size) == wanted_key
     )
-    like = replace(
-        searched.shapes[0].plan,
-        tp=expert.tp,
-        cp=1,
-        ep=1,
-        sequence_parallel=False,
-        overlap_tensor=None,
-    )
-    wanted = {
-        replace(like, recompute=mode)
-        for mode in {shape.plan.recompute for shape in searched.shapes}
-    }
+    plain = replace(searched.shapes[0].plan, sequence_parallel=False, overlap_tensor=None)
+    like = replace(plain, tp=expert.tp, cp=1, ep=1)
+    modes = {shape.plan.recompute for shape in searched.shapes}
+    wanted = {replace(like, recompute=mode) for mode in modes}
     mine = [shape for shape in searched.shapes if shape.plan in wanted]
     if len(mine) == len(wanted):
         return expert_report(context, expert, mine, row, memory_bytes)
+    degrees = expert.tp, expert.pp, expert.dp
     unaffordable = too_many_devices(context, expert.tp * expert.pp * expert.dp, row)
     if unaffordable:
-        degrees, mode = (expert.tp, expert.pp, expert.dp), like.recompute.value
-        return ExpertReport(
-            Status.INFEASIBLE, expert_plans().source, *degrees, mode, 0.0, 0.0, unaffordable
-        )
+        what = expert_plans().source, *degrees, like.recompute.value
+        return ExpertReport(Status.INFEASIBLE, *what, 0.0, 0.0, unaffordable)
     chip = context.hardware.accelerator(row)
     assert chip is not None
     space = replace(
@@ -116,7 +102,7 @@ def expert_of(
         ep_degrees=(1,),
         micro_batch_sizes=(size,),
         sequence_parallel=(False,),
-        recompute=tuple(sorted({each.recompute for each in wanted}, key=list(Recompute).index)),
+        recompute=tuple(sorted(modes, key=list(Recompute).index)),
         pp_degrees=(1,),  # the layers cost the same
         dp_degrees=None,
         use_all_devices=False,

@@ -185,7 +185,7 @@ class SampledSpace:
                 for screen in screens
             }
             reach[rows] = np.minimum(
-                reach[rows], self._together({name: each.most for name, each in bounds.items()})
+                reach[rows], self._together({name: each.upper for name, each in bounds.items()})
             )
             if (
                 len(screens) == 1

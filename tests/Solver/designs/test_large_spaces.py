@@ -22,7 +22,7 @@ from phaze_common.progress import SilentProgress
 from Solver.designs import large_spaces, pruning_bounds
 from Solver.designs.large_spaces import pruned_space
 from Solver.designs.model_shapes import model_shapes
-from Solver.designs.plan_values import reached
+from Solver.designs.plan_values import plan_values
 from Solver.designs.points import PointGroup
 from Solver.designs.proofs import proven_shapes
 from Solver.designs.pruning_bounds import PruningBounds
@@ -125,9 +125,9 @@ def test_no_design_exceeds_its_bounds(
             np.maximum.at(true, group.rows(places), group.objective(objective)[places])
     rows, pruning = np.arange(hardware.configurations), PruningBounds(run, hardware, model)
     pruning._bound_by_cores()
-    levels = [pruning.most]
+    levels = [pruning.upper]
     levels += [
-        pruning.bounded(rows, range(len(pruning.shapes)), level).most
+        pruning.bounded(rows, range(len(pruning.shapes)), level).upper
         for level in (at_peak_rates, priced)
     ]
     assert np.isfinite(true).sum() > 20
@@ -168,16 +168,16 @@ def test_searches_that_stop_early_lose_nothing(
         placements, most = pruning._placements(rows, number)
         assert (true <= most * (1 + 1e-9)).all()
         ways = max(ways, len(placements))
-        found = reached(few, model, pruning.graphs, shape, placements, least)
+        found = plan_values(few, model, pruning.graphs, shape, placements, least)
         good = true >= least
         assert found.found[good] == pytest.approx(true[good], rel=1e-9)
-        assert (found.most >= np.minimum(true, least) * (1 - 1e-6)).all() and (
-            found.found <= found.most * (1 + 1e-9)
+        assert (found.upper >= np.minimum(true, least) * (1 - 1e-6)).all() and (
+            found.found <= found.upper * (1 + 1e-9)
         ).all()
-        closed += int((found.most < least * (1 + 1e-6)).sum())
+        closed += int((found.upper < least * (1 + 1e-6)).sum())
         pruning.incumbent = least
         kept, _ = pruning._placements(rows, number)
-        again = reached(few, model, pruning.graphs, shape, kept, least)
+        again = plan_values(few, model, pruning.graphs, shape, kept, least)
         assert again.found[good] == pytest.approx(true[good], rel=1e-9)
         pruning.incumbent = 0.0
     assert closed > 20 and (ways > 1 or "ep" not in changes)
