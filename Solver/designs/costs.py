@@ -42,11 +42,8 @@ class Part:
 
     def plans_on(self, row: int) -> ShapePlans:
         """The plans on the machine of configuration ``row``."""
-        return (
-            self.plans
-            if self.machine_of is None
-            else (self.plans, *self.others)[self.machine_of[row]]
-        )
+        machine = 0 if self.machine_of is None else self.machine_of[row]
+        return (self.plans, *self.others)[machine]
 
     def forget(self) -> None:
         """Let go of what can be computed again."""
@@ -87,25 +84,22 @@ class Shape:
 
     def proven_at(self, hardware: Hardware, row: int) -> Shape:
         """The same with configuration ``row`` priced with the most effort."""
-        keys = [(self.graph.key, part.groups) for part in self.parts]
-        modes, rows = (self.plan.recompute,), np.array([row])
-        return self.with_costs(
-            {
-                (key, groups): hardware.refined(modes, self.graph, groups, rows, Effort.THOROUGH)
-                for key, groups in keys
-            }
-        )
+        graph, modes, rows = self.graph, (self.plan.recompute,), np.array([row])
+        priced = {
+            (graph.key, part.groups): hardware.refined(
+                modes, graph, part.groups, rows, Effort.THOROUGH
+            )
+            for part in self.parts
+        }
+        return self.with_costs(priced)
 
     def with_costs(self, priced: Mapping[tuple[GraphKey, LayerGroups], PricedGraph]) -> Shape:
         """The same with what is ``priced`` anew."""
         mode, parts = self.plan.recompute, []
         for part in self.parts:
             found = priced.get((self.graph.key, part.groups))
-            parts.append(
-                part
-                if found is None
-                else replace(part, costs=found.costs[mode], least=found.least[mode])
-            )
+            anew = found and replace(part, costs=found.costs[mode], least=found.least[mode])
+            parts.append(anew or part)
         return replace(self, parts=tuple(parts))
 
 
@@ -150,12 +144,8 @@ class PricedShapes:
         plans: Sequence[UniformPlan],
         placements: Placements | None = None,
     ) -> None:
-        self.context, self.model, self.plans, self._placements = (
-            context,
-            model,
-            plans,
-            placements or {},
-        )
+        self.context, self.model, self.plans = context, model, plans
+        self._placements = placements or {}
         self._graphs, self._modes = graphs, tuple(dict.fromkeys(shape.recompute for shape in plans))
         self._priced: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
         self._stages: dict[LayerSizes, StageGraph] = {}  # which lie the same wherever groups do
@@ -181,10 +171,8 @@ class PricedShapes:
                 self._priced[what] = context.hardware.price(
                     graph, self._modes, groups, context.stores.estimates
                 )
-            costs, least = (
-                each[shape.recompute]
-                for each in (self._priced[what].costs, self._priced[what].least)
-            )
+            costs = self._priced[what].costs[shape.recompute]
+            least = self._priced[what].least[shape.recompute]
             chosen, of_machines = plans.some(rows), []
             for machine in context.machines:
                 of_machines.append(

@@ -7,16 +7,16 @@ nothing that is pruned is better than what was found."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from phaze_common.array_types import IntArray
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.designs.chip_axes import axis_bounds
 from Solver.designs.costs import MANY_SHAPES
 from Solver.designs.pruning_bounds import PruningBounds
 from Solver.designs.search_context import ROUNDING, RemainingSpace, SearchContext
-from Solver.designs.shape_bounds_on_chips import at_peak_rates, priced
+from Solver.designs.shape_bounds_on_chips import MakeTable, at_peak_rates, priced
 from Solver.designs.trial_designs import best_of_remaining
 from Solver.hardware import DesignedChips
 
@@ -44,85 +44,81 @@ def pruned_space(context: SearchContext, least: float = 0.0) -> SearchContext:
     if context.shared_incumbent is None and few and (not least or shapes <= FEW_SHAPES):
         return context
     models = [PruningBounds(context, hardware, model, least) for model in problem.models]
-    left = [each.remaining() for each in models]
-    remaining = _keeping(context, hardware, models, left)
-    return remaining if len(models) == 1 else _joint(context, remaining, hardware, models, left)
+    left = [_Left(bounds, *bounds.remaining()) for bounds in models]
+    remaining = _keeping(context, hardware, left)
+    return remaining if len(models) == 1 else _joint(context, remaining, hardware, left)
+
+
+@dataclass(frozen=True, eq=False)
+class _Left:
+    """The chips and the numbers of shapes that bounds leave of a model."""
+
+    bounds: PruningBounds
+    rows: IntArray
+    numbers: list[int]
+
+    @property
+    def name(self) -> str:
+        return self.bounds.model.name
+
+    def upper(self, rows: IntArray, numbers: Sequence[int], level: MakeTable) -> FloatArray:
+        """What no plan of some shapes exceeds on the chips ``rows``."""
+        return self.bounds.bounded(rows, numbers, level).upper
 
 
 def _keeping(
-    context: SearchContext,
-    hardware: DesignedChips,
-    models: Sequence[PruningBounds],
-    left: Sequence[tuple[IntArray, list[int]]],
+    context: SearchContext, hardware: DesignedChips, left: Sequence[_Left]
 ) -> SearchContext:
     """``context`` with the chips that one of the models might be best on, and for each model the
-    shapes
-    that are left."""
-    rows = np.unique(np.concatenate([rows for rows, _ in left]))
-    problem, figures = context.problem, hardware.figures
-    sizes = tuple(size for size in problem.memory_bytes if figures.holding(size)[rows].any())
-    upper = problem.combination.of({model.model.name: model.upper for model in models})
+    shapes that are left."""
+    rows = np.unique(np.concatenate([each.rows for each in left]))
+    problem, figures, alone = context.problem, hardware.figures, len(left) == 1
+    holding = {size: figures.holding(size) for size in problem.memory_bytes}
+    upper = problem.combination.of({each.name: each.bounds.upper for each in left})
     pruned = np.ones(len(upper), np.bool_)
     pruned[rows] = False
-    held = sum(int(np.count_nonzero(figures.holding(size))) for size in problem.memory_bytes)
     none_exceeds = float(upper[pruned].max(initial=-np.inf))
-    if len(models) == 1:
-        none_exceeds = max(none_exceeds, models[0].none_exceeds)
+    if alone:
+        none_exceeds = max(none_exceeds, left[0].bounds.none_exceeds)
+    points = sum(int(np.count_nonzero(held)) for held in holding.values())
     remaining = RemainingSpace(
         axis_bounds=axis_bounds(hardware, upper),
         pruned_bound=none_exceeds,
         open_bound=none_exceeds,
         chips=hardware.configurations,
-        points=held * sum(len(model.shapes) for model in models),
-        shapes={
-            model.model.name: model.some_shapes(numbers)
-            for model, (_, numbers) in zip(models, left, strict=True)
-        },
-        pruned_shapes={
-            model.model.name: model.other_shapes(numbers)
-            for model, (_, numbers) in zip(models, left, strict=True)
-        },
-        placements={models[0].model.name: models[0].placements} if len(models) == 1 else {},
+        points=points * sum(len(each.bounds.shapes) for each in left),
+        shapes={each.name: each.bounds.some_shapes(each.numbers) for each in left},
+        pruned_shapes={each.name: each.bounds.other_shapes(each.numbers) for each in left},
+        placements={left[0].name: left[0].bounds.placements} if alone else {},
     )
+    sizes = tuple(size for size, held in holding.items() if held[rows].any())
     problem = replace(problem, memory_bytes=sizes or problem.memory_bytes)
     return replace(context, problem=problem, hardware=hardware.some(rows), remaining=remaining)
 
 
 def _joint(
-    context: SearchContext,
-    remaining: SearchContext,
-    hardware: DesignedChips,
-    models: Sequence[PruningBounds],
-    left: Sequence[tuple[IntArray, list[int]]],
+    context: SearchContext, remaining: SearchContext, hardware: DesignedChips, left: Sequence[_Left]
 ) -> SearchContext:
     """The same with what might be the best for several models together, though for none alone."""
     found = best_of_remaining(remaining)
     if found is None:
         return remaining
     combination = replace(context.problem, own_best=found.own_best).combination
-    least = found.value * (1.0 - ROUNDING)
-    rows = np.arange(hardware.configurations)
+    least, rows = found.value * (1.0 - ROUNDING), np.arange(hardware.configurations)
+    every = {each.name: range(len(each.bounds.shapes)) for each in left}
     for level in (at_peak_rates, priced):
-        bounds = {
-            model.model.name: model.bounded(rows, range(len(model.shapes)), level).upper
-            for model in models
-        }
-        rows = rows[combination.of(bounds) >= least]
+        upper = {each.name: each.upper(rows, every[each.name], level) for each in left}
+        rows = rows[combination.of(upper) >= least]
+    upper = {each.name: each.upper(rows, every[each.name], priced) for each in left}
+
+    def matters(model: _Left, number: int) -> bool:
+        """Whether a shape might have the best plan of a model on a chip that is the best of all."""
+        alone = model.upper(rows, [number], priced)
+        return bool((combination.of({**upper, model.name: alone}) >= least).any())
+
     joint = []
-    bounds = {
-        each.model.name: each.bounded(rows, range(len(each.shapes)), priced).upper
-        for each in models
-    }
-    for model, (mine, numbers) in zip(models, left, strict=True):
-        more = [
-            number
-            for number in range(len(model.shapes))
-            if (
-                combination.of(
-                    {**bounds, model.model.name: model.bounded(rows, [number], priced).upper}
-                )
-                >= least
-            ).any()
-        ]
-        joint.append((np.union1d(mine, rows), sorted({*numbers, *more})))
-    return _keeping(context, hardware, models, joint)
+    for model in left:
+        more = [number for number in every[model.name] if matters(model, number)]
+        numbers = sorted({*model.numbers, *more})
+        joint.append(_Left(model.bounds, np.union1d(model.rows, rows), numbers))
+    return _keeping(context, hardware, joint)

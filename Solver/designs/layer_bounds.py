@@ -41,13 +41,9 @@ class BoundedChips(DesignedChips):
     @classmethod
     def of(cls, chips: DesignedChips) -> BoundedChips:
         """``chips`` as they are bounded."""
+        platform, solver = chips.platform, chips.solver
         return cls(
-            chips.accelerators,
-            chips.platform,
-            chips.cluster,
-            chips.software,
-            chips.solver,
-            space=chips.space,
+            chips.accelerators, platform, chips.cluster, chips.software, solver, space=chips.space
         )
 
     def price(
@@ -75,9 +71,8 @@ def least_times(graph: ModelGraph, table: LatencyTable, network: PassNetwork) ->
     known: dict[OperatorGraph, FloatArray] = {}
     found = np.zeros((2, 3, count, len(layers)))
     for place, layer in enumerate(layers):
-        for which, operators in enumerate(
-            (layer.forward, layer.backward, layer.backward_selective)
-        ):
+        passes = layer.forward, layer.backward, layer.backward_selective
+        for which, operators in enumerate(passes):
             # Many layers have nothing that selective recomputation runs again
             if operators not in known:
                 known[operators] = _least_pass(operators, table, network)
@@ -126,10 +121,9 @@ def least_makespan_s(
     for counted in dict.fromkeys((waiting, chain)):
         taken_s = least_s.copy()
         taken_s[:, sorted(waiting - counted)] = 0.0
-        best_s = np.maximum(
-            best_s,
-            _least_sum_s(structure, waiting, counted, taken_s, times.single_s, num_tc, num_vc),
-        )
+        cores = times.single_s, num_tc, num_vc
+        sum_s = _least_sum_s(structure, waiting, counted, taken_s, *cores)
+        best_s = np.maximum(best_s, sum_s)
     return best_s
 
 
@@ -147,10 +141,8 @@ def _least_sum_s(
     tensor = np.array([each is not CoreType.VC for each in structure.core_types])
     limits = ("tensor", num_tc), ("vector", num_vc), ("waiting", num_vc)
     kinds = np.where(tensor, 0, np.where([place in waiting for place in range(len(tensor))], 2, 1))
-    parallel = [
-        np.array(sorted(members(order.parallel(place))), dtype=np.int64)
-        for place in range(len(around))
-    ]
+    places = (sorted(members(order.parallel(place))) for place in range(len(around)))
+    parallel = [np.array(others, dtype=np.int64) for others in places]
     beside_it = [
         [others[kinds[others] == kind] for kind in range(len(limits))] for others in parallel
     ]

@@ -21,13 +21,12 @@ def part_report(context: SearchContext, result: SearchResult, part: str) -> Part
     remaining, (model,) = context.remaining, context.problem.models
     assert remaining is not None  # parts are always pruned
     open_ = frozenset(remaining.shapes[model.name])
+    open_bounds = (_open_bound(point) or 0.0 for point in result.per_hbm)
     return PartReport(
         part=part,
         chips=remaining.chips,
         bound=max([0.0, remaining.pruned_bound, *map(_not_exceeded, result.per_hbm)]),
-        open_bound=max(
-            [0.0, remaining.pruned_bound, *(_open_bound(point) or 0.0 for point in result.per_hbm)]
-        ),
+        open_bound=max([0.0, remaining.pruned_bound, *open_bounds]),
         axis_bounds=remaining.axis_bounds,
         shapes=tuple(number for number, shape in enumerate(model.space.shapes()) if shape in open_),
     )
@@ -78,8 +77,5 @@ def rejoined(
         pruned_shapes={model.name: bounds.other_shapes(numbers)},
     )
     sizes = tuple(size for size in problem.memory_bytes if hardware.figures.holding(size).any())
-    return replace(
-        context,
-        problem=replace(problem, memory_bytes=sizes or problem.memory_bytes),
-        remaining=remaining,
-    )
+    problem = replace(problem, memory_bytes=sizes or problem.memory_bytes)
+    return replace(context, problem=problem, remaining=remaining)

@@ -70,18 +70,15 @@ class _Model:
     def __init__(
         self, context: SearchContext, groups: Sequence[PointGroup], row: int, chosen: ModelPlan
     ) -> None:
-        self._run, self._groups, self._row, self._chosen = context, groups, row, chosen
+        self._context, self._groups, self._row, self._chosen = context, groups, row, chosen
         self._name, self._memory_bytes = groups[0].key.model, float(groups[0].key.memory_bytes)
         self._cluster = context.hardware.cluster
         caps = context.hardware.figures.caps
         space = next(model.space for model in context.problem.models if model.name == self._name)
         self._space = space.within(None if caps is None else int(caps[row]))
-        known = [
-            (_as_known(group, place, row), shape)
-            for group in groups
-            for place, shape in enumerate(group.shapes)
-        ]
-        self._take([shape for _, shape in sorted(known, key=lambda one: one[0])])
+        places = [(group, place) for group in groups for place in range(len(group.shapes))]
+        places.sort(key=lambda each: _as_known(each[0], each[1], row))
+        self._take([group.shapes[place] for group, place in places])
 
     def axes(self) -> list[AxisValues]:
         """What every value of every axis allows, with proven schedules where that matters."""
@@ -89,22 +86,16 @@ class _Model:
         unproven = any(value.status is Status.FEASIBLE for axis in found for value in axis.values)
         if not unproven or all(shape.excess[self._row] <= 1.0 for shape in self._shapes):
             return found
-        hardware, row = self._run.hardware, self._row
-        self._take(
-            [
-                shape.proven_at(hardware, row) if shape.excess[row] > 1.0 else shape
-                for shape in self._shapes
-            ]
-        )
+        hardware, row = self._context.hardware, self._row
+        more = [shape.excess[row] > 1.0 for shape in self._shapes]
+        shapes = zip(self._shapes, more, strict=True)
+        self._take([each.proven_at(hardware, row) if open_ else each for each, open_ in shapes])
         return self._axes()
 
     def _take(self, shapes: Sequence[Shape]) -> None:
         self._shapes = shapes
-        self._searched = [
-            _Listed(shape, part, part.plans_on(self._row))
-            for shape in shapes
-            for part in shape.parts
-        ]
+        parts = ((shape, part) for shape in shapes for part in shape.parts)
+        self._searched = [_Listed(*each, each[1].plans_on(self._row)) for each in parts]
 
     def _axes(self) -> list[AxisValues]:
         wanted = {axis: each for axis in AXES if (each := self._wanted(axis)).there_are > 1}
@@ -113,13 +104,12 @@ class _Model:
         found: dict[ChosenAxis, AxisValues] = {}
         parts = len(self._searched)
         label = f"fastest plan of {self._name} with every value of the axes"
-        with self._run.progress.phase(label, parts * (bool(searched) + len(every))) as advance:
+        with self._context.progress.phase(label, parts * (bool(searched) + len(every))) as advance:
             if searched:
                 found |= self._fastest([wanted[axis] for axis in searched], self._searched, advance)
             for axis in every:
-                found |= self._fastest(
-                    [wanted[axis]], self._every_plan(wanted[axis].shown), advance
-                )
+                listed = self._every_plan(wanted[axis].shown)
+                found |= self._fastest([wanted[axis]], listed, advance)
         return [found[axis] for axis in wanted]
 
     def _wanted(self, axis: ChosenAxis) -> _Wanted:
@@ -132,11 +122,9 @@ class _Model:
         if axis.of_shapes:
             values = {axis.axis.of(each.shape.plan) for each in self._searched}
         elif axis.every_plan:
-            values = {
-                value
-                for shape in self._shapes
-                for value in np.unique(self._unthinned(shape).dp).tolist()
-            }
+            values = set[Value]().union(
+                *(self._unthinned(each).dp.tolist() for each in self._shapes)
+            )
         else:
             columns = [axis.of_plans(each.plans.plans) for each in self._searched]
             values = {
@@ -162,16 +150,9 @@ class _Model:
             plans = plans.some(np.flatnonzero(np.isin(plans.dp, degrees)))
             for groups, rows in plans.by_groups(self._cluster).items():
                 part = next(each for each in shape.parts if each.groups == groups)
-                yield _Listed(
-                    shape,
-                    part,
-                    ShapePlans(
-                        shape.graph,
-                        part.costs.sizes,
-                        plans.some(rows),
-                        part.plans_on(self._row).machine,
-                    ),
-                )
+                mine, machine = plans.some(rows), part.plans_on(self._row).machine
+                listed = ShapePlans(shape.graph, part.costs.sizes, mine, machine)
+                yield _Listed(shape, part, listed)
 
     def _fastest(
         self, wanted: Sequence[_Wanted], listed: Iterable[_Listed], advance: Advance
@@ -191,7 +172,7 @@ class _Model:
 
     def _with_values(self, each: _Listed, codes: Sequence[IntArray]) -> PlansWithValues:
         # The fastest plans are told, of those that can be bought
-        figures = self._run.hardware.figures
+        figures = self._context.hardware.figures
         had = figures.weights(Objective.THROUGHPUT, self._row, each.plans.plans.devices)
         priced = partial(
             ConfigurationPlans, each.plans, each.part.costs, self._row, self._memory_bytes, had
@@ -221,27 +202,19 @@ class _Model:
         codes = np.array(
             [place.get(_named(axis, value), NONE) for value in values.tolist()], np.int64
         )[which.reshape(-1)]
-        return (
-            codes
-            if axis.alike is None
-            else np.where(axis.alike(plans, self._cluster), EVERY, codes)
-        )
+        alike = axis.alike
+        return codes if alike is None else np.where(alike(plans, self._cluster), EVERY, codes)
 
     def _axis_values(self, wanted: _Wanted, found: Sequence[Fastest]) -> AxisValues:
-        known = [
-            (value, each, self._pruned_s(wanted.axis, value))
-            for value, each in zip(wanted.shown, found, strict=True)
-        ]
-        values = tuple(  # of others it is not known whether any plan fits
-            self._value(_text(value), each, least_s)
-            for value, each, least_s in known
-            if each.plan or np.isinf(least_s)
-        )
-        designed = self._run.hardware.accelerator(self._row) is not None
+        values = []
+        for value, each in zip(wanted.shown, found, strict=True):
+            least_s = self._pruned_s(wanted.axis, value)
+            if each.plan or np.isinf(least_s):  # of others it is not known whether any plan fits
+                values.append(self._value(_text(value), each, least_s))
+        designed = self._context.hardware.accelerator(self._row) is not None
         scope = AxisScope.PLANS_ON_THE_CHIP if designed else AxisScope.PLANS_ON_THE_DEVICE
-        return AxisValues(
-            wanted.axis.name, self._name, _text(wanted.chosen), wanted.there_are, values, scope
-        )
+        name, chosen = wanted.axis.name, _text(wanted.chosen)
+        return AxisValues(name, self._name, chosen, wanted.there_are, tuple(values), scope)
 
     def _pruned_s(self, axis: ChosenAxis, value: Value) -> float:
         """Seconds that no plan with ``value`` of pruned shapes is below; infinite: none has it."""
@@ -264,18 +237,11 @@ class _Model:
         status = (
             Status.OPTIMAL if bound <= reached * (1.0 + PROVEN) and not omitted else Status.FEASIBLE
         )
-        sizes = sorted(self._run.problem.memory_bytes)
+        sizes = sorted(self._context.problem.memory_bytes)
         memory_bytes = next((size for size in sizes if found.memory_bytes <= size), sizes[-1])
-        chip = self._run.hardware.accelerator(self._row)
-        return AxisValue(
-            value,
-            status,
-            reached,
-            bound,
-            chip,
-            memory_bytes,
-            {self._name: PlanSummary.of(found.plan, reached)},
-        )
+        chip = self._context.hardware.accelerator(self._row)
+        plans = {self._name: PlanSummary.of(found.plan, reached)}
+        return AxisValue(value, status, reached, bound, chip, memory_bytes, plans)
 
 
 def _as_known(group: PointGroup, place: int, row: int) -> float:

@@ -250,7 +250,8 @@ class _ShapesOnChip:
     deferred = False
 
     def bound(self, candidates: IntArray) -> FloatArray:
-        return self.model.upper[candidates, self.row]
+        upper: FloatArray = self.model.upper[candidates, self.row]
+        return upper
 
     def refine(self, candidates: IntArray) -> int:
         return self.model.refine(int(candidates[0]), self.row)

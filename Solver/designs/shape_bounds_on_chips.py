@@ -74,11 +74,8 @@ class ShapeBounds:
         shapes: Sequence[UniformPlan],
     ) -> None:
         self.model, self.shapes = model, shapes
-        self._graphs, self._clusters, self._sizes = (
-            graphs,
-            context.clusters,
-            context.problem.memory_bytes,
-        )
+        self._graphs, self._clusters = graphs, context.clusters
+        self._sizes = context.problem.memory_bytes
         self._machine = _fastest(context.machines)
         self._lines: dict[int, dict[int, LeastIterations]] = {}
         self._groups: dict[UniformPlan, tuple[LayerGroups, ...]] = {}
@@ -123,13 +120,9 @@ class ShapeBounds:
         collectives = list(dict.fromkeys(_collectives(graph)))
         for groups in self._placements(number):
             network = _network(graph, (groups,), hardware)
-            alike[
-                tuple(
-                    each(sent)
-                    for each in (network.seconds, *network.others)
-                    for sent in collectives
-                )
-            ].append(groups)
+            networks = network.seconds, *network.others
+            costs = tuple(each(sent) for each in networks for sent in collectives)
+            alike[costs].append(groups)
         for placements in alike.values():
             work = least_work(graph, table, _network(graph, placements[:1], hardware))
             for bound in self._bounds(number, self.lines(number), work, hardware.figures):

@@ -98,28 +98,14 @@ class ConfigurationPlans:
         if len(shared):
             rates = shared.rates(0)._replace(slower=float(slower_of(machine, devices.min())))
             fits, members = shared.stages_fit(memory_bytes), graph.lattice.members
-            fill_loads(
-                rates,
-                graph.stages,
-                self.times,
-                graph.sizes,
-                times_of(layers),
-                members,
-                fits,
-                self.loads,
-            )
-            passes = self.loads.forward_s, self.loads.backward_s
-            part = np.divide(
-                np.minimum(*passes),
-                self.loads.stage_s,
-                out=np.zeros(edges),
-                where=self.loads.stage_s > 0.0,
-            )
+            loads, of_layers = self.loads, times_of(layers)
+            stages = rates, graph.stages, self.times, graph.sizes
+            fill_loads(*stages, of_layers, members, fits, loads)
+            shorter_s, stage_s = np.minimum(loads.forward_s, loads.backward_s), loads.stage_s
+            part = np.divide(shorter_s, stage_s, out=np.zeros(edges), where=stage_s > 0.0)
             self._shorter_part = float(part.max())
-            self._nodes = np.stack(
-                [self.loads.behind_s, self.loads.ahead_forward_s, self.loads.ahead_backward_s],
-                axis=1,
-            )
+            ahead_s = loads.ahead_forward_s, loads.ahead_backward_s
+            self._nodes = np.stack([loads.behind_s, *ahead_s], axis=1)
             self.bounds_s = self._bounds_s(follows=not self._take_longer)
             if least_s is not None:
                 np.maximum(self.bounds_s, least_s, out=self.bounds_s)
@@ -168,14 +154,8 @@ class ConfigurationPlans:
     def _bounds_s(self, *, follows: bool) -> FloatArray:
         """Bounds; where synchronisation ``follows``, that of later stages may decide."""
         shared, bounds_s = self.shared, np.full(len(self.shared), np.inf)
-        plan_bounds_s(
-            shared.bounds,
-            shared.stages.stages,
-            self.loads,
-            self._shorter_part,
-            not follows,
-            bounds_s,
-        )
+        of_stages = shared.stages.stages, self.loads, self._shorter_part
+        plan_bounds_s(shared.bounds, *of_stages, not follows, bounds_s)
         at = shared.interleaved_rows
         if len(at):
             loads_s = self._interleaved_loads_s()
@@ -258,13 +238,8 @@ class ConfigurationPlans:
         seconds = cut_s(problem, np.array(nodes)) * weight
         if np.isinf(seconds) or seconds >= incumbent_s * (1.0 - ROUNDING):
             return Found(None, None, np.inf, complete=False)
-        return Found(
-            self._with_stages(index, nodes),
-            hint,
-            seconds,
-            complete=False,
-            memory_bytes=_memory_bytes(problem, nodes),
-        )
+        plan, held = self._with_stages(index, nodes), _memory_bytes(problem, nodes)
+        return Found(plan, hint, seconds, complete=False, memory_bytes=held)
 
     def searched(self, index: int, incumbent_s: float, most_steps: int) -> Found:
         """The best cut of a plan that beats ``incumbent_s``."""
@@ -278,16 +253,9 @@ class ConfigurationPlans:
         found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes)
         if np.isinf(found.seconds):
             return Found(None, None, np.inf, found.complete)
-        path = tuple(nodes.tolist())
-        held = _memory_bytes(problem, path)
-        seconds = found.seconds * weight
-        return Found(
-            self._with_stages(index, path),
-            Hint(index, path),
-            seconds,
-            found.complete,
-            memory_bytes=held,
-        )
+        path, seconds = tuple(nodes.tolist()), found.seconds * weight
+        plan, held = self._with_stages(index, path), _memory_bytes(problem, path)
+        return Found(plan, Hint(index, path), seconds, found.complete, memory_bytes=held)
 
     def _equal_chunks(self, index: int, incumbent_s: float) -> Found:
         """An interleaved plan; the first asked for prices all that may beat ``incumbent_s``."""
@@ -304,13 +272,8 @@ class ConfigurationPlans:
             return Found(None, None, np.inf, True)
         plan = shared.plans.plan(index)
         sizes = tuple(len(chunk) for chunk in chunk_layers(plan, shared.graph))
-        return Found(
-            replace(plan, stage_layers=sizes),
-            Hint(index, None),
-            seconds,
-            True,
-            memory_bytes=fullest,
-        )
+        plan = replace(plan, stage_layers=sizes)
+        return Found(plan, Hint(index, None), seconds, True, memory_bytes=fullest)
 
     def interleaved(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
         """Seconds (infinite: no fit) and bytes of the fullest stage of the interleaved ``rows``."""

@@ -51,31 +51,19 @@ def _rules(space: PlanSpace, layers: int, cluster: Cluster) -> Iterator[_Rule]:
     sharing = replace(loosest, ep_degrees=space.ep_degrees)
     yield _Rule(sharing, layers, lambda: "ep must divide dp x cp")
     split = replace(sharing, sequence_parallel=space.sequence_parallel)
-    yield _Rule(
-        split,
-        layers,
-        lambda: (
-            f"tp must divide the sequence length of {space.sequence_length:,} to share out "
-            "sequences"
-        ),
-    )
+    sequence = f"the sequence length of {space.sequence_length:,}"
+    yield _Rule(split, layers, lambda: f"tp must divide {sequence} to share out sequences")
     placed = replace(split, group_orders=space.group_orders)
-    yield _Rule(
-        placed,
-        layers,
-        lambda: "the assignment to tiers is of other degrees; give those that it assigns",
-    )
+    other = "the assignment to tiers is of other degrees; give those that it assigns"
+    yield _Rule(placed, layers, lambda: other)
     chunked = replace(placed, interleave=space.interleave)
     yield _Rule(chunked, layers, lambda: _chunk_rule(space, layers))
     depths = _interleaved_depths(space, layers)
     filled = replace(
         placed, pp_degrees=depths, base=space.base, micro_batch_sizes=space.micro_batch_sizes
     )
-    yield _Rule(
-        filled,
-        layers,
-        lambda: _batch_rule(replace(placed, pp_degrees=depths), space, layers, cluster),
-    )
+    deep = replace(placed, pp_degrees=depths)
+    yield _Rule(filled, layers, lambda: _batch_rule(deep, space, layers, cluster))
     counted = replace(filled, whole_micro_batches=space.whole_micro_batches)
     yield _Rule(counted, layers, lambda: _whole_rule(space))
     yield _Rule(space, layers, lambda: _round_rule(space))
@@ -95,18 +83,13 @@ def _interleaved_depths(space: PlanSpace, layers: int) -> tuple[int, ...] | None
     if given is None or 1 in given:
         return space.pp_degrees
     degrees = space.pp_degrees or range(INTERLEAVED, layers)
-    return tuple(
-        pp
-        for pp in degrees
-        if pp >= INTERLEAVED and any(blocks % (pp * chunks) == 0 for chunks in given)
-    )
+    several = (pp for pp in degrees if pp >= INTERLEAVED)
+    return tuple(pp for pp in several if any(blocks % (pp * chunks) == 0 for chunks in given))
 
 
 def _device_rule(space: PlanSpace) -> str:
-    return (
-        f"tp x cp x pp x dp must be {'exactly' if space.use_all_devices else 'at most'} "
-        f"{space.devices:,} devices"
-    )
+    count = "exactly" if space.use_all_devices else "at most"
+    return f"tp x cp x pp x dp must be {count} {space.devices:,} devices"
 
 
 def _layer_rule(before: PlanSpace, space: PlanSpace, layers: int, cluster: Cluster) -> str:
@@ -149,12 +132,8 @@ def _chunk_rule(space: PlanSpace, layers: int) -> str:
     degrees = [pp for pp in space.pp_degrees or range(INTERLEAVED, layers) if pp >= INTERLEAVED]
     if not degrees:
         return f"interleave {given} needs pp of at least 2; give a larger --pp, or --interleave 1"
-    would = {
-        chunks
-        for pp in degrees
-        for chunks in range(1, blocks // pp + 1)
-        if blocks % (pp * chunks) == 0
-    } | {1}
+    every = ((pp, chunks) for pp in degrees for chunks in range(1, blocks // pp + 1))
+    would = {1, *(chunks for pp, chunks in every if blocks % (pp * chunks) == 0)}
     allowed = ", ".join(map(str, sorted(would)))
     return (
         f"pp x interleave must divide the {blocks} blocks of the model, given interleave "

@@ -144,7 +144,7 @@ class LeastIterations:
         They grow with each number of ``work``, which so may be too small."""
         seconds: FloatArray = np.empty(len(work.whole_s))
         lines = self._few(work) if len(self) > FEW else self
-        _fill_least(*lines._columns, work.whole_s, work.alike_s, work.forward_s, seconds)
+        _fill_least(lines._columns, work.whole_s, work.alike_s, work.forward_s, seconds)
         return seconds
 
     def of_each(self, whole_s: float, alike_s: float, forward_s: float) -> FloatArray:
@@ -152,11 +152,9 @@ class LeastIterations:
         like_s = min(alike_s, whole_s)
         shown_s = self.sync_s - self.hidden * max(like_s - forward_s, 0.0) - self.hiding * like_s
         shown_s -= self.others * (whole_s - like_s)
-        least_s: FloatArray = (
-            np.maximum(self.even * whole_s, self.fixed * whole_s + self.alike * like_s)
-            + self.constant_s
-        )
-        return least_s + np.maximum(shown_s, 0.0)
+        fewest_s = np.maximum(self.even * whole_s, self.fixed * whole_s + self.alike * like_s)
+        least_s: FloatArray = fewest_s + self.constant_s + np.maximum(shown_s, 0.0)
+        return least_s
 
     def _few(self, work: Work) -> LeastIterations:
         """Fewer lines, nowhere higher, and hardly lower where there is at least ``work``."""
@@ -164,7 +162,7 @@ class LeastIterations:
         least_work = (
             getattr(work, each.name).min(keepdims=True, initial=np.inf) for each in fields(work)
         )
-        _fill_least(*self._columns, *least_work, least)
+        _fill_least(self._columns, *least_work, least)
         if not np.isfinite(least[0]):
             return self
         step_s = STEP * least[0]
@@ -312,22 +310,16 @@ def _exchanges(plans: ShapePlans, alike: LikeLayers) -> tuple[FloatArray, FloatA
     seconds, hides = np.zeros((2, len(plans)))
     sent = {0: (ALL_REDUCE,), 1: (REDUCE_SCATTER, ALL_GATHER), 2: (ALL_GATHER,)}
     for rows, rates in plans.rates_in_parts():
-        per_byte_s = (
-            np.where(np.isfinite(rates.groups.fixed_s), rates.groups.per_byte_s, np.inf)
-            .min(axis=-1)
-            .max(axis=-1)
-        )
+        usable = np.isfinite(rates.groups.fixed_s)
+        per_byte_s = np.where(usable, rates.groups.per_byte_s, np.inf).min(axis=-1).max(axis=-1)
         # What inner levels divide a tensor by
         left = np.cumprod(rates.groups.sizes, axis=-1) / rates.groups.sizes
         # (plans, kinds of collectives, of parameters)
         per_byte_s = (per_byte_s / left[:, None]).sum(axis=-1)[rates.group]
         experts = alike.expert_parameters if rates.expert_split else 0.0
         parameters = np.array([alike.parameters - experts, experts])
-        bytes_each = {
-            ALL_REDUCE: rates.gradient_bytes,
-            REDUCE_SCATTER: rates.gradient_bytes,
-            ALL_GATHER: rates.weight_bytes,
-        }
+        bytes_each = dict.fromkeys((ALL_REDUCE, REDUCE_SCATTER), rates.gradient_bytes)
+        bytes_each[ALL_GATHER] = rates.weight_bytes
         for stage, kinds in sent.items():
             here = rates.zero_stage == stage
             for kind in kinds:
@@ -375,20 +367,14 @@ def _envelope(slope: FloatArray, constant_s: FloatArray) -> IntArray:
 
 @outer
 def _fill_least(
-    even: FloatArray,
-    fixed: FloatArray,
-    alike: FloatArray,
-    sync_s: FloatArray,
-    hidden: FloatArray,
-    hiding: FloatArray,
-    others: FloatArray,
-    constant_s: FloatArray,
+    lines: tuple[FloatArray, ...],
     whole_s: FloatArray,
     alike_s: FloatArray,
     forward_s: FloatArray,
     seconds: FloatArray,
 ) -> None:
     """Lines by rising constant: none that starts above what was found is looked at."""
+    even, fixed, alike, sync_s, hidden, hiding, others, constant_s = lines
     for chip in range(len(whole_s)):
         work, best = whole_s[chip], np.inf
         like = min(alike_s[chip], work)

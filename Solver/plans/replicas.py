@@ -40,15 +40,8 @@ def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
         even = replica_parts(plans, cluster).all(axis=0)
         # What is hidden slows computation down
         within = replicas_within_first_tier(plans, cluster) & plans.overlap_gradients
-        alike = (
-            plans.pp,
-            plans.micro_batches,
-            plans.interleave,
-            plans.pipeline_inner,
-            plans.overlap_gradients,
-            even,
-            within,
-        )
+        stages_alike = plans.pp, plans.micro_batches, plans.interleave, plans.pipeline_inner
+        alike = *stages_alike, plans.overlap_gradients, even, within
         _, key = np.unique(np.column_stack([*alike, stages]), axis=0, return_inverse=True)
         key = key.reshape(-1)
         rows = np.flatnonzero(plans.zero_stage == 0)
@@ -60,12 +53,8 @@ def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
 def _kept(plans: UniformPlans, key: IntArray, cluster: Cluster) -> BoolArray:
     """The same for plans sorted by class and replicas, shape (N,)."""
     assigned = isinstance(plans.shape.group_order, Assignment)
-    far = (
-        assigned
-        | plans.pipeline_inner
-        | (plans.pp == 1)
-        | (plans.layouts.stage_strides >= cluster.period)
-    )
+    apart = plans.layouts.stage_strides >= cluster.period
+    far = assigned | plans.pipeline_inner | (plans.pp == 1) | apart
     groups = _Groups(plans, cluster)
     kept, left = np.ones((2, len(plans)), np.bool_)
     for _ in range(MOST_ROUNDS):
@@ -98,19 +87,14 @@ class _Groups:
             rectangle_costs_of(CollectiveKind.ALL_REDUCE, rectangles, cluster)
         )
         sizes, strides = replica_levels(plans)
-        levels = [
-            (size, stride)
-            for size, stride in zip(sizes, strides, strict=True)
-            if (size[~self._even] > 1).any()
-        ]
+        every = zip(sizes, strides, strict=True)
+        levels = [level for level in every if (level[0][~self._even] > 1).any()]
         # Plans that are compared have ends that lie alike
         if isinstance(plans.shape.group_order, Assignment):
             ends = np.ones_like(plans.pp), np.ones_like(plans.pp)
         else:
-            ends = (
-                np.where(plans.pp > 1, 2, 1),
-                np.maximum((plans.pp - 1) * plans.layouts.stage_strides, 1),
-            )
+            apart = np.maximum((plans.pp - 1) * plans.layouts.stage_strides, 1)
+            ends = np.where(plans.pp > 1, 2, 1), apart
         # members that lie further apart than a period share no inner block; along a torus it
         # matters how far
         apart = np.iinfo(np.int64).max if any(cluster.rings) else cluster.period
@@ -119,10 +103,8 @@ class _Groups:
     def slower(self, rows: IntArray, others: IntArray, beside: IntArray) -> BoolArray:
         """Whether plans ``rows`` are nowhere faster than ``others[beside]``; shape (rows,)."""
         ours, theirs = self._rectangle[rows], self._rectangle[others][beside]
-        slower = np.asarray(
-            (self._of_rectangles[ours] >= self._of_rectangles[theirs]).all(axis=1)
-            | ~self._even[rows]
-        )
+        no_faster = (self._of_rectangles[ours] >= self._of_rectangles[theirs]).all(axis=1)
+        slower = np.asarray(no_faster | ~self._even[rows])
         last = len(self._levels) - 1
         for place, (sizes, strides) in enumerate(self._levels):
             if (sizes == 1).all():

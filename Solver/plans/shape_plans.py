@@ -89,14 +89,8 @@ class ShapePlans:
 
     def forget(self) -> None:
         """Let go of what can be computed again: of thousands of shapes few are looked at twice."""
-        for known in (
-            self._rates,
-            self._parts,
-            self._links,
-            self._least,
-            self._fullest,
-            self._after,
-        ):
+        rates = self._rates, self._parts, self._after
+        for known in (*rates, self._links, self._least, self._fullest):
             known.clear()
         for name, value in vars(ShapePlans).items():
             if isinstance(value, cached_property):
@@ -143,16 +137,15 @@ class ShapePlans:
         sync_fixed_s, sync_per_parameter_s = self._least_sync_s
         dense = self._tables.dense_parameters
         all_dense = np.array_equal(dense, self.stages.sizes.parameters)
+        plans, in_passes = self.plans, self.plans.shape.offload.in_passes
         return PlanBounds(
             skip=self.interleaved,
-            pp=self.plans.pp,
-            micro_batches=self.plans.micro_batches,
+            pp=plans.pp,
+            micro_batches=plans.micro_batches,
             least_messages_s=both_ways_s,
             least_one_way_s=least_s,
             most_one_way_s=most_s,
-            follows=~self.plans.overlap_gradients
-            & (self.plans.zero_stage < 2)
-            & (not self.plans.shape.offload.in_passes),
+            follows=~plans.overlap_gradients & (plans.zero_stage < 2) & (not in_passes),
             least_step_s=self.least_step_s,
             tied_s=self.tied_s,
             sync_fixed_s=sync_fixed_s,
@@ -307,25 +300,18 @@ class ShapePlans:
         left = np.where(even | joined, 1.0, 1.0 / shape.sequence_devices)
         gradient = self._gradient_bytes * left
         weight = policy_under(self.machine.software, shape, 0).state.weight * left
-        first = (
-            CollectiveKind.ALL_REDUCE
-            if self.machine.software.reduces_all
-            else CollectiveKind.REDUCE_SCATTER
-        )
-        wanted = (
-            ({0: CollectiveKind.ALL_REDUCE, 1: first}, gradient),
-            ({1: CollectiveKind.ALL_GATHER, 2: CollectiveKind.ALL_GATHER}, weight),
-        )
+        reduce, gather = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
+        reduces_all = self.machine.software.reduces_all
+        first = reduce if reduces_all else CollectiveKind.REDUCE_SCATTER
+        wanted = (({0: reduce, 1: first}, gradient), ({1: gather, 2: gather}, weight))
         found: list[tuple[FloatArray, FloatArray]] = []
         for kinds, bytes_each in wanted:
             fixed_s, per_parameter_s = np.full((2, len(self), MOST_ALGORITHMS), np.inf)
             fixed_s[:, 0], per_parameter_s[:] = 0.0, 0.0
             for zero, kind in kinds.items():
                 wanted_here = (plans.zero_stage == zero) & ~nothing
-                for here, evenly in (
-                    (np.flatnonzero(wanted_here & even), True),
-                    (np.flatnonzero(wanted_here & ~even), False),
-                ):
+                for evenly in (True, False):
+                    here = np.flatnonzero(wanted_here & (even == evenly))
                     if not len(here):
                         continue
                     if evenly:
@@ -379,10 +365,8 @@ class ShapePlans:
     def rates_in_parts(self) -> Iterator[tuple[IntArray, ManyRates]]:
         """Some plans after others, and what their degrees cost."""
         for first in range(0, len(self), AT_ONCE):
-            yield (
-                np.arange(first, min(first + AT_ONCE, len(self))),
-                self._many_rates(first // AT_ONCE),
-            )
+            rows = np.arange(first, min(first + AT_ONCE, len(self)))
+            yield rows, self._many_rates(first // AT_ONCE)
 
     def _many_rates(self, part: int) -> ManyRates:
         if part not in self._parts:
@@ -451,11 +435,8 @@ class ShapePlans:
 
     def _links_of(self, plan: UniformPlan) -> Links:
         tables = self.message_tables
-        crossed = (
-            Messages(plan, self.machine.cluster)
-            .boundary_tiers()[: plan.pp - 1]
-            .astype(np.int64)[::-1]
-        )
+        tiers_crossed = Messages(plan, self.machine.cluster).boundary_tiers()
+        crossed = tiers_crossed[: plan.pp - 1].astype(np.int64)[::-1]
         kind_of = np.ascontiguousarray(crossed) if len(crossed) else np.zeros(1, np.int64)
         # As of the deepest plan, whose first rows are those of the others
         if len(crossed) and (crossed == crossed[0]).all():

@@ -114,21 +114,15 @@ class PlanSpace:
                 continue
             for overlap in self.overlap_tensor if layout.sequence_parallel else (None,):
                 of_layers = replace(of_layout, overlap_tensor=overlap)
-                for order in self._orders_of(
-                    of_layers
-                ):  # shapes with the same plans follow one another
-                    yield from (
-                        replace(of_layers, group_order=order, panels=count) for count in panels
-                    )
+                # Shapes with the same plans follow one another.
+                for order, count in product(list(self._orders_of(of_layers)), panels):
+                    yield replace(of_layers, group_order=order, panels=count)
 
     @property
     def nested(self) -> tuple[GroupOrder, ...]:
         """Orders of groups over consecutive devices."""
-        return tuple(
-            order
-            for order in self.group_orders
-            if isinstance(order, GroupOrder) and order is not GroupOrder.TIERS
-        )
+        named = (order for order in self.group_orders if isinstance(order, GroupOrder))
+        return tuple(order for order in named if order is not GroupOrder.TIERS)
 
     def has_plans(self, layers: int, cluster: Cluster) -> bool:
         """Whether there is any plan for a model of ``layers`` layers."""
@@ -153,6 +147,7 @@ class PlanSpace:
 
         They are those of ``cluster`` or one of ``others``, in which nothing but the bandwidth of
         links is different."""
+        # Which degrees there are, and which of them others dominate, is the same for all of these.
         same = replace(
             shape,
             recompute=Recompute.NONE,
@@ -161,8 +156,6 @@ class PlanSpace:
             exchange=self.base.exchange,
             panels=1,
             offload=NOTHING,
-            # which degrees there are, and which of them others dominate, is the same for all of
-            # these
         )
         return replace(_listed(self, same, layers, (cluster, *others)), shape=shape)
 
@@ -193,22 +186,19 @@ class PlanSpace:
                 self.nested if isinstance(shape.group_order, GroupOrder) else (GroupOrder.TIERS,)
             )
             every, placements = self._placements(shape, pp, every)
-            axes = (
-                self.zero_stages,
-                enumerate(self.overlap_gradients),
-                enumerate(nested),
-                self._chunks(pp, layers),
-            )
-            for zero, (another_overlap, overlap), (another_order, order), chunks in product(*axes):
+            orders = list(product(enumerate(self.overlap_gradients), enumerate(nested)))
+            axes = self.zero_stages, orders, self._chunks(pp, layers)
+            for zero, ((another_overlap, overlap), (another_order, order)), chunks in product(
+                *axes
+            ):
                 kept = np.ones(len(every), np.bool_)
                 if zero > min(self.zero_stages) or another_overlap:
                     kept &= every * shape.sequence_devices > 1
                 if another_order:
                     kept &= (every > 1) & (pp > 1 and movable)
                 if chunks > 1:
-                    kept &= (
-                        -(-shape.global_batch_size // (shape.micro_batch_size * every)) % pp == 0
-                    )
+                    micro_batches = -(-shape.global_batch_size // (shape.micro_batch_size * every))
+                    kept &= micro_batches % pp == 0
                 kinds.append((pp, zero, order is GroupOrder.PIPELINE_INNER, chunks, overlap))
                 replicas.append(every[kept])
                 placed.append(placements[kept])
@@ -240,11 +230,8 @@ class PlanSpace:
             return degrees, np.empty((len(degrees), 2, 0), np.int64)
         if GroupOrder.TIERS in self.group_orders:
             return placed_beside(groups, self.capacities, pp, degrees)
-        given = [
-            each
-            for each in self.group_orders
-            if isinstance(each, Assignment) and each.groups == groups
-        ]
+        assigned = (each for each in self.group_orders if isinstance(each, Assignment))
+        given = [each for each in assigned if each.groups == groups]
         placements = [(math.prod(each.dp), (each.dp, each.pp)) for each in given if each.has(pp=pp)]
         kept = [(dp, parts) for dp, parts in placements if dp in degrees]
         return np.array([dp for dp, _ in kept], np.int64), np.array(
@@ -254,12 +241,9 @@ class PlanSpace:
     def _replicas(self, room: int, most: int) -> IntArray:
         """Data parallel degrees where there is room for so many replicas."""
         if self.dp_degrees is not None:
-            allowed = [
-                dp
-                for dp in self.dp_degrees
-                if dp <= min(room, most) and not (self.use_all_devices and dp != room)
-            ]
-            return np.array(allowed, dtype=np.int64)
+            allowed = np.array(self.dp_degrees, dtype=np.int64)
+            allowed = allowed[allowed <= min(room, most)]
+            return allowed[allowed == room] if self.use_all_devices else allowed
         if self.use_all_devices:
             return np.array([room] if room <= most else [], dtype=np.int64)
         return np.arange(1, min(room, most) + 1)
@@ -268,10 +252,9 @@ class PlanSpace:
         """Chunks per stage for which the blocks between embedding and head divide evenly."""
         blocks = layers - 2
         wanted = self.interleave or range(1, max(blocks // pp, 1) + 1)
+        several = pp > 1 and blocks > 0
         return tuple(
-            chunks
-            for chunks in wanted
-            if chunks == 1 or (pp > 1 and blocks > 0 and blocks % (pp * chunks) == 0)
+            chunks for chunks in wanted if chunks == 1 or (several and blocks % (pp * chunks) == 0)
         )
 
 
