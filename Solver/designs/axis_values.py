@@ -179,12 +179,12 @@ class Designs:
     def best(self, value: str, rows: IntArray) -> AxisValue:
         """The best design on the configurations ``rows``, which are those with ``value``."""
         points = self._points(rows)
-        best_first(
-            np.arange(len(rows)),
-            [points],
-            lambda: np.nextafter(points.found.max() * (1.0 + ROUNDING), np.inf),
-            most_evaluations=MOST_EVALUATED,
-        )
+
+        def incumbent() -> float:
+            return float(np.nextafter(points.found.max() * (1.0 + ROUNDING), np.inf))
+
+        places = np.arange(len(rows))
+        best_first(places, [points], incumbent, most_evaluations=MOST_EVALUATED)
         upper = points.upper
         reached, ceiling = float(points.found.max()), float(upper.max())
         if np.isinf(reached):

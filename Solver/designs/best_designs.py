@@ -56,15 +56,8 @@ def model_plan(
         )
     moving_j = context.hardware.moving_j(row, bytes_beside(PricedPlan(plan, costs, machine)))
     bound_s = min(float(group.least_s[point] / group.weights[point]), iteration.iteration_s)
-    reported = plan_report(
-        shape,
-        plan,
-        costs,
-        iteration,
-        int(group.key.memory_bytes),
-        bound_s,
-        context.hardware.cluster,
-    )
+    where = int(group.key.memory_bytes), bound_s, context.hardware.cluster
+    reported = plan_report(shape, plan, costs, iteration, *where)
     return replace(
         reported,
         tc_utilization=_utilization(schedules, CoreType.TC),
@@ -79,11 +72,9 @@ def model_plan(
 
 def _share_of_own_best(context: SearchContext, choice: Choice) -> float | None:
     own_best = context.problem.own_best.get(choice.group.key.model)
-    return (
-        None
-        if own_best is None
-        else float(choice.group.objective(context.problem.objective)[choice.point] / own_best)
-    )
+    if own_best is None:
+        return None
+    return float(choice.group.objective(context.problem.objective)[choice.point] / own_best)
 
 
 def plan_report(
@@ -215,13 +206,10 @@ def expert_report(
 def too_many_devices(context: SearchContext, needed: int, row: int) -> str:
     """Why ``needed`` devices cannot be had of configuration ``row``; empty where they can."""
     given, caps = context.hardware.cluster.num_devices, context.hardware.figures.caps
-    has = (
-        f"the cluster has {given}"
-        if caps is None or needed > given
-        else f"the money buys {caps[row]} of this chip"
-    )
-    most = given if caps is None else min(given, int(caps[row]))
-    return f"the expert's plan needs {needed} devices, {has}" if needed > most else ""
+    has = f"the cluster has {given}" if needed > given else ""
+    if not has and caps is not None and needed > int(caps[row]):
+        has = f"the money buys {caps[row]} of this chip"
+    return f"the expert's plan needs {needed} devices, {has}" if has else ""
 
 
 def _why_unsuited(graph: ModelGraph, expert: ExpertPlan) -> str:

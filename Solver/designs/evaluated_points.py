@@ -27,13 +27,12 @@ class ModelPoints:
     def __init__(self, groups: Sequence[PointGroup], objective: Objective) -> None:
         self._groups, self._objective, self.name = groups, objective, groups[0].key.model
         self.count = groups[0].configurations
+        columns = [
+            (group.objective_bound(objective), group.objective(objective), group.status)
+            for group in groups
+        ]
         self.upper, self.found, status = (
-            np.concatenate(each).reshape(-1, self.count)
-            for each in (
-                [group.objective_bound(objective) for group in groups],
-                [group.objective(objective) for group in groups],
-                [group.status for group in groups],
-            )
+            np.concatenate(each).reshape(-1, self.count) for each in zip(*columns, strict=True)
         )
         self.level = np.where(status == PointStatus.DOMINATED, 0, 1)
         self.level[(status == PointStatus.EVALUATED) | (status == PointStatus.INFEASIBLE)] = 2

@@ -110,12 +110,9 @@ class _Configurations:
 
     def optimum(self, row: int) -> JointOptimum:
         """The configuration ``row`` as the optimum."""
-        ceiling = self._combination.of(
-            {
-                model: _ceiling(mine, self._objective, alone=self.alone)
-                for model, mine in self._groups.items()
-            }
-        )
+        objective, alone, groups = self._objective, self.alone, self._groups.items()
+        each = {model: _ceiling(mine, objective, alone=alone) for model, mine in groups}
+        ceiling = self._combination.of(each)
         unknown = ceiling[~self.evaluated | (ceiling * (1.0 - ROUNDING) > self.upper)]
         open_bound = float(unknown.max()) if len(unknown) and np.isfinite(unknown.max()) else None
         values = self._combination.of({model: best.value for model, best in self.bests.items()})
@@ -152,14 +149,10 @@ def best_of_all_sizes(
     Points that are still open are pruned by it."""
     sizes, objective = problem.memory_bytes, problem.objective
     found, best = dict[int, JointOptimum | None](), 0.0
-    upper = [
-        max(
-            float(group.objective_bound(objective).max())
-            for group in groups
-            if group.key.memory_bytes == size
-        )
-        for size in sizes
-    ]
+    upper = np.full(len(sizes), -np.inf)
+    for group in groups:
+        place = sizes.index(int(group.key.memory_bytes))
+        upper[place] = max(upper[place], float(group.objective_bound(objective).max()))
 
     def evaluate(places: IntArray) -> None:
         nonlocal best
@@ -167,7 +160,7 @@ def best_of_all_sizes(
         found[size] = optimum = best_for_all_models(problem, groups, size)
         best = max(best, 0.0 if optimum is None else optimum.value)
 
-    level = Once(np.array(upper), evaluate)
+    level = Once(upper, evaluate)
     best_first(np.arange(len(sizes)), [level], lambda: best * (1.0 - ROUNDING))
     for group in groups:
         group.prune_below(objective, best)
@@ -179,11 +172,8 @@ def own_bests(problem: SearchProblem, groups: Sequence[PointGroup]) -> dict[str,
     found: dict[str, float] = {}
     for model in problem.models if len(problem.models) > 1 else ():
         by_size = (_groups_of(model.name, groups, size) for size in problem.memory_bytes)
-        optima = [
-            joint_optimum({model.name: mine}, problem.combination, problem.objective)
-            for mine in by_size
-            if mine
-        ]
+        asked = problem.combination, problem.objective
+        optima = [joint_optimum({model.name: mine}, *asked) for mine in by_size if mine]
         most = max((optimum.value for optimum in optima if optimum is not None), default=None)
         if most is None:
             return {}
@@ -192,11 +182,8 @@ def own_bests(problem: SearchProblem, groups: Sequence[PointGroup]) -> dict[str,
 
 
 def _groups_of(model: str, groups: Sequence[PointGroup], memory_bytes: int) -> list[PointGroup]:
-    return [
-        group
-        for group in groups
-        if group.key.model == model and group.key.memory_bytes == memory_bytes
-    ]
+    wanted = model, memory_bytes
+    return [each for each in groups if (each.key.model, each.key.memory_bytes) == wanted]
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,11 +122,11 @@ def sharing_links(graph: OperatorGraph) -> list[int]:
     communicates = [
         operator.collective is not None or bool(operator.streamed) for operator in graph.operators
     ]
+    streamed = (place for place, operator in enumerate(graph.operators) if operator.streamed)
     return [
         place
-        for place, operator in enumerate(graph.operators)
-        if operator.streamed
-        and any(communicates[other] for other in members(order.parallel(place)))
+        for place in streamed
+        if any(communicates[other] for other in members(order.parallel(place)))
     ]
 
 

@@ -102,11 +102,8 @@ def _search(
         )
         bound_s = float(plans_s.min(initial=np.inf))
         if bound_s < slowest_s[row]:
-            bound_s = (
-                ConfigurationPlans(plans, part.least, row, memory_bytes, least_s=plans_s)
-                .best(slowest_s[row])
-                .bound_s
-            )
+            bounded = ConfigurationPlans(plans, part.least, row, memory_bytes, least_s=plans_s)
+            bound_s = bounded.best(slowest_s[row]).bound_s
         least_s[row] = min(least_s[row], bound_s)
         if bound_s < slowest_s[row]:
             best = ConfigurationPlans(plans, part.costs, row, memory_bytes).best(

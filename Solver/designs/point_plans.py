@@ -70,11 +70,11 @@ class PointPlans:
         least_s = np.inf
         for place, part in enumerate(shape.parts):
             plans, of_shape = self._of(part, row), (point // self._configurations, place)
-            found = plans.best(
+            incumbent_s, hint = (
                 np.inf if best is None else best.iteration_s,
                 self._hints.get(of_shape),
-                self._most_steps,
             )
+            found = plans.best(incumbent_s, hint, self._most_steps)
             least_s = min(least_s, found.bound_s)
             if found.hint is not None:
                 best = found
@@ -101,11 +101,8 @@ class PointPlans:
             found, weights = self._of(part, row).best(), self._weights_of(part, row)
             if weights is not None:
                 counted = np.where(np.isinf(weights), 1.0, weights)
-                found = replace(
-                    found,
-                    plan_s=found.plan_s / counted,
-                    plan_bounds_s=found.plan_bounds_s / counted,
-                )
+                plan_s, bounds_s = found.plan_s / counted, found.plan_bounds_s / counted
+                found = replace(found, plan_s=plan_s, plan_bounds_s=bounds_s)
             solved.append((part.plans_on(row), found))
         return solved
 

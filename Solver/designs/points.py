@@ -11,7 +11,7 @@ considered, all of this holds among the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import IntEnum
 
@@ -30,7 +30,6 @@ from Solver.designs.search_criteria import USUAL, SearchCriteria
 from Solver.designs.shape_dominance import plan_columns, sample_joules_of, shape_dominators
 from Solver.pareto import Values, dominated_by, nondominated
 from Solver.plans.best_plan import BestPlan
-from Solver.plans.pruned_shapes import NONE_PRUNED, PrunedShapes
 from Solver.plans.shape_plans import ShapePlans
 from Solver.problem import Objective
 
@@ -77,36 +76,31 @@ class PointGroup:
 
     def __init__(
         self,
-        key: PointKey,
-        shapes: Sequence[Shape],
+        shapes: ModelShapes,
+        memory_bytes: int,
         figures: ChipFigures,
-        batch_samples: int,
         store: PointStore,
         larger_memory: PointGroup | None = None,
         most_steps: int | None = None,
-        pruned_shapes: PrunedShapes = NONE_PRUNED,
-        sample_tokens: int = 1,
         criteria: SearchCriteria = USUAL,
     ) -> None:
-        """``batch_samples``: the global batch; ``most_steps`` as of ``ConfigurationPlans.best``."""
-        self.key, self.shapes, self.pruned_shapes = key, tuple(shapes), pruned_shapes
-        self.batch_samples, self.sample_tokens, self.criteria = (
-            batch_samples,
-            sample_tokens,
-            criteria,
-        )
+        """``most_steps`` as of ``ConfigurationPlans.best``."""
+        self.key = PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes)
+        self.shapes, self.pruned_shapes = tuple(shapes.shapes), shapes.pruned_shapes
+        self.batch_samples = shapes.model.space.base.global_batch_size
+        self.sample_tokens, self.criteria = shapes.model.space.sequence_length, criteria
         self.configurations, self._chips, self._store = len(figures), figures, store
         self.figures = figures.some(np.tile(np.arange(len(figures)), len(self.shapes)))
-        self.area_mm2, self.held = self.figures.area_mm2, figures.holding(key.memory_bytes)
+        self.area_mm2, self.held = self.figures.area_mm2, figures.holding(memory_bytes)
         if not self.held.all() or (larger_memory is not None and not larger_memory.held.all()):
             larger_memory = None  # others hold as much
         self._larger_memory = larger_memory
-        self.energy_j, self.least_j = (
-            np.concatenate(
-                [sample_joules_of(each, len(figures), least=least) for each in self.shapes]
-            )
+        count = self.configurations
+        joules, least_j = (
+            [sample_joules_of(each, count, least=least) for each in self.shapes]
             for least in (False, True)
         )
+        self.energy_j, self.least_j = np.concatenate(joules), np.concatenate(least_j)
         parts = (part for shape in self.shapes for part in shape.parts)
         self.omitted = next((part.plans.stages.lattice.omitted for part in parts), "")
         count = self.configurations * len(self.shapes)
@@ -118,11 +112,11 @@ class PointGroup:
         self.dp, self.pp = np.zeros((2, count), dtype=np.int64)
         self._plans: dict[int, UniformPlan] = {}
         self._point_plans = PointPlans(
-            self.shapes, self.figures, criteria.objective, key.memory_bytes, most_steps
+            self.shapes, self.figures, criteria.objective, memory_bytes, most_steps
         )
         inner = [shape.plan.inner_devices for shape in self.shapes]
         self._inner_devices = np.repeat(np.array(inner, np.int64), self.configurations)
-        self._fits = [shape.fits(key.memory_bytes) for shape in self.shapes]
+        self._fits = [shape.fits(memory_bytes) for shape in self.shapes]
         held = np.tile(self.held, len(self.shapes))
         feasible, self.absent = np.repeat(self._fits, self.configurations) & held, ~held
         if larger_memory is None:
@@ -149,19 +143,9 @@ class PointGroup:
         most_steps: int | None = None,
     ) -> PointGroup:
         """The points of all shapes of a model with one micro-batch size and ``memory_bytes``."""
-        space = shapes.model.space
-        return cls(
-            PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes),
-            shapes.shapes,
-            context.hardware.figures,
-            space.base.global_batch_size,
-            PointStore(None) if store is None else store,
-            larger_memory,
-            most_steps,
-            shapes.pruned_shapes,
-            space.sequence_length,
-            SearchCriteria.of(context.problem),
-        )
+        figures, criteria = context.hardware.figures, SearchCriteria.of(context.problem)
+        store = PointStore(None) if store is None else store
+        return cls(shapes, memory_bytes, figures, store, larger_memory, most_steps, criteria)
 
     @property
     def throughput_bound(self) -> FloatArray:
@@ -285,10 +269,8 @@ class PointGroup:
         """The objective and its bounds where devices are bought, 0: there is none; (points,)."""
         if self.figures.purchase is None:
             return ()
-        every = (
-            self.objective(self.criteria.objective),
-            self.objective_bound(self.criteria.objective),
-        )
+        objective = self.criteria.objective
+        every = self.objective(objective), self.objective_bound(objective)
         return tuple(np.where(np.isfinite(each), each, 0.0) for each in every)
 
     def best(self, objective: Objective) -> int | None:

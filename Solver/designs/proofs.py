@@ -98,17 +98,15 @@ def _refined(
     rows_of: dict[GraphKey, Chosen] = {}
     for shape, rows in zip(shapes.shapes, wanted, strict=True):
         rows_of[shape.graph.key] = rows_of.get(shape.graph.key, np.zeros_like(rows)) | rows
-    parts = {
+    tasks = {
         (shape.graph.key, part.groups): shape.graph
         for shape in shapes.shapes
         for part in shape.parts
+        if rows_of[shape.graph.key].any()
     }
-    tasks = {(key, groups): graph for (key, groups), graph in parts.items() if rows_of[key].any()}
     better: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
-    label = (
-        f"{'proofs' if effort is Effort.THOROUGH else 'schedules'} of "
-        f"{wanted.any(axis=0).sum()} accelerators"
-    )
+    what, count = "proofs" if effort is Effort.THOROUGH else "schedules", wanted.any(axis=0).sum()
+    label = f"{what} of {count} accelerators"
     with context.progress.phase(
         f"{label} for {shapes.model.name}, micro-batch {shapes.micro_batch_size}", len(tasks)
     ) as advance:

@@ -101,14 +101,8 @@ def priced(
     ``front`` is too.
 
     What does not reach ``least`` may be left out."""
-    alone = pruned_space(
-        replace(
-            context.on(hardware),
-            progress=SilentProgress(),
-            problem=replace(context.problem, front=front),
-        ),
-        least,
-    )
+    quiet = replace(context.on(hardware), progress=SilentProgress())
+    alone = pruned_space(replace(quiet, problem=replace(context.problem, front=front)), least)
     if not alone.hardware.configurations:
         return PricedHardware(alone, ())
     return PricedHardware(alone, tuple(proven_shapes_of_models(alone)))
@@ -116,8 +110,6 @@ def priced(
 
 def with_spaces(context: SearchContext, changes: Sequence[PlanSpace]) -> SearchContext:
     """The same run with other plans to compare for each model."""
-    models = tuple(
-        replace(model, space=space)
-        for model, space in zip(context.problem.models, changes, strict=True)
-    )
+    changed = zip(context.problem.models, changes, strict=True)
+    models = tuple(replace(model, space=space) for model, space in changed)
     return replace(context, problem=replace(context.problem, models=models))

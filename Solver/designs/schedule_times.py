@@ -84,13 +84,8 @@ def schedule_problem(
 ) -> ScheduleProblem:
     """The scheduling problem of one layer pass on accelerator ``row``."""
     times = network.operator_times(graph, table, np.array([row]))
-    return ScheduleProblem(
-        schedule_structure(graph),
-        times.single_s[0],
-        times.all_s[0],
-        int(table.accelerators.num_tc[row]),
-        int(table.accelerators.num_vc[row]),
-    )
+    cores = int(table.accelerators.num_tc[row]), int(table.accelerators.num_vc[row])
+    return ScheduleProblem(schedule_structure(graph), times.single_s[0], times.all_s[0], *cores)
 
 
 def scheduled_graph(
@@ -108,11 +103,9 @@ def scheduled_graph(
     """
     count = len(table.accelerators)
     every = np.arange(count)
-    stored = (
-        None
-        if store is None
-        else load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
-    )
+    stored = None
+    if store is not None:
+        stored = load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
     if stored is not None and len(stored.effort) == count:
         scheduled = ScheduledGraph(graph, table, network, solver, store, stored)
     else:

@@ -124,15 +124,8 @@ class SearchContext:
     def on(self, hardware: Hardware) -> SearchContext:
         """The same run on other hardware, keeping nothing but graphs on disk."""
         stores = Stores(self.stores.graphs, None, None)
-        return replace(
-            self,
-            hardware=hardware,
-            stores=stores,
-            phases=[],
-            first=False,
-            remaining=None,
-            shared_incumbent=None,
-        )
+        fresh = replace(self, phases=[], first=False, remaining=None, shared_incumbent=None)
+        return replace(fresh, hardware=hardware, stores=stores)
 
 
 def peak_bytes() -> int:

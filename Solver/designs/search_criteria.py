@@ -45,9 +45,8 @@ CRITERIA: Mapping[FrontAxis, Criterion] = {
         lambda figures, joules, throughput: -figures.embodied_kg, ("embodied_kg",)
     ),
 }
-MONOTONE_IN: Mapping[
-    Objective, frozenset[FrontAxis]
-] = {  # what is no worse in these is no worse under the objective
+# What is no worse in these is no worse under the objective
+MONOTONE_IN: Mapping[Objective, frozenset[FrontAxis]] = {
     Objective.THROUGHPUT: frozenset({FrontAxis.THROUGHPUT}),
     Objective.THROUGHPUT_PER_AREA: frozenset({FrontAxis.THROUGHPUT, FrontAxis.AREA}),
     Objective.THROUGHPUT_PER_JOULE: frozenset({FrontAxis.ENERGY}),

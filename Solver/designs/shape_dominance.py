@@ -42,23 +42,16 @@ def deciding_columns(
     ``rows``, criteria).
 
     With ``least`` as little as layers may take where their schedules are not proven shortest."""
-    if (
-        objective is Objective.THROUGHPUT_PER_JOULE
-        and not figures.static_w.any()
-        and figures.purchase is None
-    ):
+    joules_alone = not figures.static_w.any() and figures.purchase is None
+    if objective is Objective.THROUGHPUT_PER_JOULE and joules_alone:
         return sample_joules_of(shape, len(figures), least=least)[rows, None]
     return _columns(shape, figures, SearchCriteria(objective), rows, least=least)
 
 
 def plan_columns(shape: Shape, figures: ChipFigures, rows: IntArray) -> FloatArray:
     """What seconds of plans depend on, layers at their least, smaller is better: (rows, n)."""
-    return np.hstack(
-        [
-            *(pass_seconds(each, rows) for each in _costs(shape, least=True)),
-            figures.of_counted[rows],
-        ]
-    )
+    seconds = [pass_seconds(each, rows) for each in _costs(shape, least=True)]
+    return np.hstack([*seconds, figures.of_counted[rows]])
 
 
 def undominated(shape: Shape, figures: ChipFigures, criteria: SearchCriteria) -> BoolArray:

@@ -89,11 +89,9 @@ def _split_table(most: int, inside: tuple[int, ...], tiers: int) -> tuple[IntArr
     The numbers (N,) in ascending order and their factors (N, tiers)."""
     rows = np.ones((1, 0), np.int64)
     for room in inside:
+        factors = range(1, min(room, most) + 1)
         rows = np.concatenate(
-            [
-                np.column_stack([rows, np.full(len(rows), part)])
-                for part in range(1, min(room, most) + 1)
-            ]
+            [np.column_stack([rows, np.full(len(rows), part)]) for part in factors]
         )
         rows = rows[rows.prod(axis=1) <= most]
     products = rows.prod(axis=1)

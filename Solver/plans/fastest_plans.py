@@ -63,16 +63,10 @@ class FastestPlans:
     def of_axis(self, axis: int) -> list[Fastest]:
         """What is known of every value of an axis."""
         slots = self._slots[axis]
-        known = zip(
-            self._found[slots],
-            self._known_s[slots].tolist(),
-            self._bound_s[slots].tolist(),
-            strict=True,
-        )
-        return [
-            Fastest(plan, seconds, min(seconds, bound_s), held)
-            for (plan, held), seconds, bound_s in known
-        ]
+        seconds = self._known_s[slots]
+        bounds_s = np.minimum(seconds, self._bound_s[slots])
+        known = zip(self._found[slots], seconds.tolist(), bounds_s.tolist(), strict=True)
+        return [Fastest(plan, mine_s, bound_s, held) for (plan, held), mine_s, bound_s in known]
 
     def offer(
         self, codes: Sequence[int], plan: UniformPlan, seconds: float, memory_bytes: float

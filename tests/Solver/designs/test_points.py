@@ -12,7 +12,7 @@ from Solver.designs import model_shapes as searched_shapes
 from Solver.designs.costs import ModelShapes
 from Solver.designs.model_shapes import model_shapes
 from Solver.designs.point_store import PointStore
-from Solver.designs.points import PointGroup, PointKey, PointStatus
+from Solver.designs.points import PointGroup, PointStatus
 from Solver.designs.search_criteria import USUAL, SearchCriteria
 from Solver.pareto import better_is_larger, nondominated
 from tests.builders.random_searches import OBJECTIVES, Case, random_case
@@ -47,11 +47,7 @@ def group_of(
     memory: float = 1e9,
     larger_memory=None,
 ) -> PointGroup:  # type: ignore[no-untyped-def]
-    key = PointKey("model0", shapes.micro_batch_size, int(memory))
-    batch = shapes.model.space.base.global_batch_size
-    return PointGroup(
-        key, shapes.shapes, case.hardware.figures, batch, PointStore(folder), larger_memory
-    )
+    return PointGroup(shapes, int(memory), case.hardware.figures, PointStore(folder), larger_memory)
 
 
 def explored(group: PointGroup) -> PointGroup:
@@ -145,15 +141,11 @@ def test_no_stored_point_or_bound_is_computed_again(
 
 def test_what_is_stored_for_one_front_serves_another(tmp_path: Path) -> None:
     case, shapes = priced(502)
-    alone, key = (
-        SearchCriteria(Objective.THROUGHPUT),
-        PointKey("model0", shapes.micro_batch_size, int(1e9)),
-    )
-    batch, figures = shapes.model.space.base.global_batch_size, case.hardware.figures
+    alone, figures = SearchCriteria(Objective.THROUGHPUT), case.hardware.figures
 
     def group(criteria: SearchCriteria) -> PointGroup:
         return explored(
-            PointGroup(key, shapes.shapes, figures, batch, PointStore(tmp_path), criteria=criteria)
+            PointGroup(shapes, int(1e9), figures, PointStore(tmp_path), criteria=criteria)
         )
 
     undisturbed = explored(group_of(case, shapes))

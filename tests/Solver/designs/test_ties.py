@@ -15,7 +15,7 @@ from Solver.designs.costs import ModelShapes
 from Solver.designs.joint import joint_optimum
 from Solver.designs.model_shapes import model_shapes
 from Solver.designs.point_store import PointStore
-from Solver.designs.points import PointGroup, PointKey, PointStatus
+from Solver.designs.points import PointGroup, PointStatus
 from Solver.designs.search_criteria import USUAL, SearchCriteria
 from tests.builders.random_searches import OBJECTIVES, Case, random_case, together
 
@@ -38,11 +38,7 @@ def tied(
 
 
 def group_of(case: Case, shapes: ModelShapes, criteria: SearchCriteria = USUAL) -> PointGroup:
-    key = PointKey(shapes.model.name, shapes.micro_batch_size, 10**9)
-    batch = shapes.model.space.base.global_batch_size
-    return PointGroup(
-        key, shapes.shapes, case.hardware.figures, batch, PointStore(None), criteria=criteria
-    )
+    return PointGroup(shapes, 10**9, case.hardware.figures, PointStore(None), criteria=criteria)
 
 
 def disturbed(group: PointGroup, seed: int) -> PointGroup:
