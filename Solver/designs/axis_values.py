@@ -123,7 +123,6 @@ def _chosen(hardware: DesignedChips, best: DesignPoint, axis: str) -> int | str:
 
 
 def _in_order(axis: str, values: list[int | str]) -> list[int | str]:
-    """Distinct sorted ``values``, links by their bandwidth."""
     bandwidth = {
         each: own_links(str(each)).bandwidth_bytes_per_s if each != "None" else 0.0
         for each in (values if axis == "links" else ())

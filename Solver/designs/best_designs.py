@@ -213,7 +213,6 @@ def too_many_devices(context: SearchContext, needed: int, row: int) -> str:
 
 
 def _why_unsuited(graph: ModelGraph, expert: ExpertPlan) -> str:
-    """Why blocks cannot be balanced over the expert's stages; empty where they can."""
     names = [graph.layers[index].name for index in graph.sequence]
     chain = is_chain(len(names), edges_between(graph.tensors))
     if not chain or (names[0], names[-1], set(names[1:-1])) != ("embedding", "head", {"block"}):

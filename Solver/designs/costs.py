@@ -17,7 +17,7 @@ from phaze_common.array_types import FloatArray, IntArray
 from Solver.designs.search_context import Placements, SearchContext
 from Solver.hardware import Hardware, PricedGraph
 from Solver.paths.stage_graph import StageGraph
-from Solver.plans.pruned_shapes import NONE_PRUNED, PrunedShapes
+from Solver.plans.shape_bounds import NONE_PRUNED, PrunedShapes
 from Solver.plans.shape_plans import ShapePlans
 from Solver.problem import ModelProblem
 from Solver.schedule.solver import Effort

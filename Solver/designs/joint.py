@@ -201,7 +201,6 @@ class _BestPoints:
 
     @property
     def value(self) -> FloatArray:
-        """The objective of the chosen points; -inf where they are not evaluated."""
         values = np.full(len(self.bound), -np.inf)
         for index, group in enumerate(self.groups):
             mine = self.group == index
@@ -240,7 +239,6 @@ def _limits(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArr
 
 
 def _bounds(group: PointGroup, objective: Objective, *, alone: bool) -> FloatArray:
-    """The same with the values of evaluated points, which may be less than their bounds."""
     limits = _limits(group, objective, alone=alone)
     return np.where(group.status == PointStatus.EVALUATED, group.objective(objective), limits)
 

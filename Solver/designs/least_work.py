@@ -122,7 +122,6 @@ def most_frequent(graph: ModelGraph) -> int:
 
 
 def _passes(graph: ModelGraph) -> Iterator[tuple[OperatorGraph, PassKind, int]]:
-    """Every distinct pass with how many layers have it."""
     middle, ends = list(graph.sequence), []
     if len(middle) > 1:
         middle, ends = middle[1:-1], [middle[0], middle[-1]]

@@ -14,7 +14,7 @@ from GraphExtractor.many import load_or_extract_all
 from Solver.designs.costs import MANY_SHAPES, ModelShapes, PricedShapes, Shape
 from Solver.designs.search_context import Placements, SearchContext
 from Solver.designs.shape_pruning import remaining_shapes
-from Solver.plans.pruned_shapes import NONE_PRUNED, PrunedShapes
+from Solver.plans.shape_bounds import NONE_PRUNED, PrunedShapes
 from Solver.problem import ModelProblem
 
 

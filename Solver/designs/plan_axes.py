@@ -113,12 +113,10 @@ class _Model:
         return [found[axis] for axis in wanted]
 
     def _wanted(self, axis: ChosenAxis) -> _Wanted:
-        """What is shown of an axis."""
         every, chosen = self._values(axis), self._chosen_value(axis)
         return _Wanted(axis, _shown(every, chosen), chosen, len(every))
 
     def _values(self, axis: ChosenAxis) -> list[Value]:
-        """All values that plans have, in order."""
         if axis.of_shapes:
             values = {axis.axis.of(each.shape.plan) for each in self._searched}
         elif axis.every_plan:
@@ -144,7 +142,6 @@ class _Model:
         return self._space.every_plan(shape.plan, len(shape.graph.sequence), self._cluster)
 
     def _every_plan(self, degrees: Sequence[Value]) -> Iterator[_Listed]:
-        """All plans that have one of the data parallel ``degrees``."""
         for shape in self._shapes:
             plans = self._unthinned(shape)
             plans = plans.some(np.flatnonzero(np.isin(plans.dp, degrees)))
@@ -157,7 +154,6 @@ class _Model:
     def _fastest(
         self, wanted: Sequence[_Wanted], listed: Iterable[_Listed], advance: Advance
     ) -> dict[ChosenAxis, AxisValues]:
-        """The fastest of the plans ``listed`` with every value of several axes."""
         fastest, chosen = FastestPlans([len(each.shown) for each in wanted]), self._chosen
         codes = [each.shown.index(each.chosen) for each in wanted]
         fastest.offer(codes, self._chosen_plan, chosen.time_per_batch_s, chosen.memory_bytes)
@@ -181,7 +177,6 @@ class _Model:
 
     @property
     def _chosen_plan(self) -> UniformPlan:
-        """That of the optimum, but for its stages."""
         chosen = {each.name: getattr(self._chosen, each.name) for each in fields(PlanSummary)[1:]}
         modes = {
             "recompute": Recompute(chosen["recompute"]),
@@ -262,7 +257,6 @@ def _text(value: Value) -> str:
 
 
 def _shown(values: Sequence[Value], chosen: Value) -> list[Value]:
-    """All values, or of many those that people look for."""
     if len(values) <= MOST_VALUES:
         return list(values)
     wanted = {values[0], values[-1], chosen, *(2**power for power in range(31))}

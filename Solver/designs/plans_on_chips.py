@@ -222,7 +222,6 @@ class ModelOnChips:
         return np.where(throughput > 0.0, np.where(np.isnan(values), np.inf, values), -np.inf)
 
     def _on_lines(self, place: int, shape: Shape) -> FloatArray:
-        """Seconds that no plan is below by the lines of all plans of a shape."""
         alike = (like_layers(shape.graph, part.plans.sizes) for part in shape.parts)
         works = (Work.of(part.least, each) for part, each in zip(shape.parts, alike, strict=True))
         work = reduce(Work.or_less, works)

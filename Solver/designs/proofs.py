@@ -93,7 +93,6 @@ def _could_be_best(context: SearchContext, shapes: ModelShapes) -> Chosen:
 def _refined(
     context: SearchContext, shapes: ModelShapes, wanted: Chosen, effort: Effort
 ) -> ModelShapes:
-    """``shapes`` with what is ``wanted`` scheduled with more effort."""
     modes = tuple(dict.fromkeys(shape.plan.recompute for shape in shapes.shapes))
     rows_of: dict[GraphKey, Chosen] = {}
     for shape, rows in zip(shapes.shapes, wanted, strict=True):

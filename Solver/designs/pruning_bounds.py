@@ -31,7 +31,7 @@ from Solver.designs.shape_bounds_on_chips import (
 )
 from Solver.designs.trial_designs import best_tried
 from Solver.hardware import DesignedChips
-from Solver.plans.pruned_shapes import PrunedShapes
+from Solver.plans.shape_bounds import PrunedShapes
 from Solver.problem import ModelProblem
 
 FEW_CHIPS = 1024  # of which no bounds are taken together; that are searched as soon as bounded
@@ -117,7 +117,6 @@ class PruningBounds:
         return Bounded(upper, of_shapes, least_s, of_pairs)
 
     def _values(self, figures: ChipFigures, bound: ShapeBound) -> FloatArray:
-        """What no plan of a bound exceeds, shape (chips,)."""
         space, objective = self.model.space, self.context.problem.objective
         samples, tokens = space.base.global_batch_size, space.sequence_length
         return figures.reached(objective, bound.seconds, bound.joules, samples, tokens)
@@ -240,18 +239,15 @@ class PruningBounds:
         return still
 
     def _threshold(self) -> float:
-        """What a design has to reach."""
         return max(self.incumbent * (1.0 - ROUNDING), float(np.finfo(float).tiny))
 
     def _price(self, rows: IntArray, numbers: list[int]) -> None:
-        """Bound chips by the prices of their operators, and look for good designs among them."""
         if len(rows):
             bounded = self.bounded(rows, numbers, priced)
             self.upper[rows] = np.minimum(self.upper[rows], bounded.upper)
             self._try(rows, bounded)
 
     def _bound_by_cores(self) -> None:
-        """Bound every chip by what any shape takes of its cores."""
         chips, figures = self.hardware.accelerators, self.hardware.figures
         problem, space = self.context.problem, self.model.space
         work = self.shape_bounds.of_cores(self.hardware, at_peak_rates)
@@ -280,7 +276,6 @@ class PruningBounds:
             self._try(rows, self.bounded(rows, weak.best_shapes(FIRST_SHAPES), priced))
 
     def _try(self, rows: IntArray, bounded: Bounded) -> None:
-        """Evaluate the most promising of the chips ``rows`` under a few shapes."""
         order = np.argsort(-bounded.upper, kind="stable")[:TRIED]
         rows = rows[order[bounded.upper[order] > self.incumbent]]
         if not len(rows):
@@ -305,7 +300,6 @@ class PruningBounds:
         return best
 
     def _found_value(self, value: float) -> None:
-        """Take note of what a design reaches."""
         self.incumbent = max(self.incumbent, value)
         if self.context.shared_incumbent is not None:
             self.context.shared_incumbent.tell(self.incumbent)

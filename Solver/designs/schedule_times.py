@@ -119,7 +119,6 @@ def scheduled_graph(
 
 
 def _merged(times: GraphTimes, rows: IntArray, better: GraphTimes) -> GraphTimes:
-    """``times`` with those of ``rows`` from ``better``."""
     merged = replace(
         times, **{field.name: getattr(times, field.name).copy() for field in fields(GraphTimes)}
     )
@@ -129,7 +128,6 @@ def _merged(times: GraphTimes, rows: IntArray, better: GraphTimes) -> GraphTimes
 
 
 def _scheduled(scheduled: ScheduledGraph, rows: IntArray, effort: Effort) -> GraphTimes:
-    """Times of the accelerators ``rows`` alone."""
     layers = scheduled.graph.layers
     passes: tuple[Sequence[OperatorGraph], ...] = (
         [layer.forward for layer in layers],

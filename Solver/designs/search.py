@@ -274,7 +274,6 @@ def _joined_bound(open_bound: float | None, pruned_bound: float) -> float | None
 
 
 def _chip(context: SearchContext, row: int, plans: dict[str, ModelPlan]) -> ChipReport | None:
-    """What the chip of a configuration takes; None where that is not known."""
     hardware = context.hardware
     if not isinstance(hardware, DesignedChips) or hardware.space is None:
         return None
@@ -351,7 +350,6 @@ def size_row(context: SearchContext, group: PointGroup, point: int | None) -> Si
 
 
 def _reasons(groups: Sequence[PointGroup]) -> list[str]:
-    """What keeps each model from each size of memory, whatever the micro-batch."""
     alike = dict[tuple[str, float], list[PointGroup]]()
     for group in groups:
         alike.setdefault((group.key.model, group.key.memory_bytes), []).append(group)

@@ -18,7 +18,7 @@ from phaze_common.files import content_key
 from phaze_common.progress import Progress
 from Solver.designs.shared_incumbent import SharedIncumbent
 from Solver.hardware import Hardware, pricing_version
-from Solver.plans.pruned_shapes import PrunedShapes
+from Solver.plans.shape_bounds import PrunedShapes
 from Solver.problem import SearchProblem
 from Solver.results import AxisBounds
 

@@ -258,7 +258,6 @@ def _collectives(graph: ModelGraph) -> Iterator[Collective]:
 def _network(
     graph: ModelGraph, groups: Sequence[LayerGroups], hardware: DesignedChips
 ) -> PassNetwork:
-    """The networks of the chips of ``hardware``, collectives where ``groups`` lie best."""
 
     def of_cluster(cluster: Cluster) -> Callable[[Collective], float]:
         networks = [GraphNetwork(graph, cluster, each) for each in groups]

@@ -24,8 +24,7 @@ from phaze_common.choices import GroupOrder
 from Solver.designs.costs import PricedShapes, Shape
 from Solver.plans.axes import AXES
 from Solver.plans.best_plan import FIRST_STEPS, ConfigurationPlans
-from Solver.plans.pruned_shapes import PrunedShapes
-from Solver.plans.shape_bounds import least_iteration_s
+from Solver.plans.shape_bounds import PrunedShapes, least_iteration_s
 
 MOST_OF_VALUE = 16  # shapes with plans that are looked at for what one value of an axis allows
 MOST_WITHOUT = 32  # of them, where no plan of any fits

@@ -50,7 +50,6 @@ class SharedIncumbent:
 
 
 def _read(path: Path) -> float:
-    """What a file says; 0 where it says nothing that can be relied upon."""
     try:
         value = parse_json(unsealed(artefact_bytes(path), str(path)), str(path))
     except (OSError, PhazeError, InputError):

@@ -141,7 +141,6 @@ class WorkSums:
                 self.vector_j[kind] += repeats * self._vector.least_j[element]
 
     def _add_attached(self, at: Lookup, place: int, group: _Group, repeats: int) -> None:
-        """The vector work that merges what an operator made in pieces."""
         merges = int(at.merges[place])
         if merges >= 0:
             group.attached_s += repeats * self._vector.all_s[merges]

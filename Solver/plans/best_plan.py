@@ -182,7 +182,6 @@ class ConfigurationPlans:
         return loads_s[place.reshape(-1)]
 
     def _stage_prices(self, index: int) -> Priced:
-        """All stages priced for the degrees of a plan, which other plans share."""
         shared = self.shared
         key = shared.degrees_key(index)
         if not self._follows(index):
@@ -228,7 +227,6 @@ class ConfigurationPlans:
         return bound_s * weight
 
     def _as_hinted(self, hint: Hint, incumbent_s: float) -> Found:
-        """What ``hint`` names, where it fits and beats ``incumbent_s``."""
         index, nodes, weight = hint.index, hint.nodes, float(self._weights[hint.index])
         if np.isinf(weight):
             return Found(None, None, np.inf, complete=False)

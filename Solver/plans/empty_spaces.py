@@ -127,7 +127,6 @@ def _whole_rule(space: PlanSpace) -> str:
 
 
 def _chunk_rule(space: PlanSpace, layers: int) -> str:
-    """What keeps every plan from interleaving, whatever its batch."""
     given, blocks = ", ".join(map(str, space.interleave or ())), layers - 2
     degrees = [pp for pp in space.pp_degrees or range(INTERLEAVED, layers) if pp >= INTERLEAVED]
     if not degrees:

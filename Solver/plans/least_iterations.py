@@ -249,13 +249,11 @@ def least_of(several: Sequence[LeastIterations]) -> LeastIterations:
 
 
 def _slightly_less(slopes: FloatArray) -> FloatArray:
-    """Each rounded down to one of few values."""
     rounded = np.exp(np.floor(np.log(np.maximum(slopes, STEP)) / STEP) * STEP)
     return np.where(slopes > STEP, rounded, 0.0)
 
 
 def _in_order(slope: FloatArray, constant_s: FloatArray) -> IntArray:
-    """Places of lines by falling slope, of equal ones by rising constant."""
     return np.lexsort((constant_s, -slope))
 
 
@@ -329,7 +327,6 @@ def _exchanges(plans: ShapePlans, alike: LikeLayers) -> tuple[FloatArray, FloatA
 
 
 def _no_work(plans: ShapePlans) -> LayerCosts:
-    """Costs of hardware that takes no time."""
     nothing = np.zeros((1, len(plans.sizes.parameters)))
     idle = PassCosts.of_total(nothing)
     return LayerCosts(

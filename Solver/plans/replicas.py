@@ -136,7 +136,6 @@ class _Groups:
         return slowest
 
     def _lines(self, sizes: IntArray, strides: IntArray, starts: IntArray) -> FloatArray:
-        """What groups of devices cost, shape (groups, 2 * algorithms)."""
         distinct, place = np.unique(np.stack([sizes, strides, starts]), axis=1, return_inverse=True)
         size, stride, start = distinct
         found = collective_costs_of(CollectiveKind.ALL_REDUCE, size, stride, self._cluster, start)

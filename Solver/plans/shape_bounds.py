@@ -7,6 +7,8 @@ there is room for dp pp groups of devices at most."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from Estimator.devices.software import Software
@@ -15,6 +17,25 @@ from Estimator.plans.rates import Machine, between_s, hides_tensor_collectives, 
 from Estimator.plans.stage_totals import PassTotals, StageTimes
 from phaze_common.array_types import FloatArray
 from Solver.plans.space import PlanSpace
+
+
+@dataclass(frozen=True, eq=False)
+class PrunedShapes:
+    """Shapes that need no look: no plan of shape i takes less than ``least_s[i]``, (shapes,)."""
+
+    plans: tuple[UniformPlan, ...]
+    least_s: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def with_micro_batch_size(self, size: int) -> PrunedShapes:
+        """Those of one micro-batch size."""
+        places = [place for place, plan in enumerate(self.plans) if plan.micro_batch_size == size]
+        return PrunedShapes(tuple(self.plans[place] for place in places), self.least_s[places])
+
+
+NONE_PRUNED = PrunedShapes((), np.empty(0))
 
 
 def least_iteration_s(

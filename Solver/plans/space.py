@@ -239,7 +239,6 @@ class PlanSpace:
         ).reshape(len(kept), 2, len(groups.tp))
 
     def _replicas(self, room: int, most: int) -> IntArray:
-        """Data parallel degrees where there is room for so many replicas."""
         if self.dp_degrees is not None:
             allowed = np.array(self.dp_degrees, dtype=np.int64)
             allowed = allowed[allowed <= min(room, most)]
