@@ -62,8 +62,12 @@ class Shape:
     @cached_property
     def excess(self) -> FloatArray:
         """By what factor seconds can at most be too long, shape (configurations,)."""
-        worst: FloatArray = np.max([_excess(part) for part in self.parts], axis=0)
-        return worst
+        worst = []
+        for part in self.parts:
+            found_s, least_s = pass_seconds(part.costs), pass_seconds(part.least)
+            at_least = np.ones_like(found_s)
+            worst.append(np.divide(found_s, least_s, out=at_least, where=least_s > 0.0).max(axis=1))
+        return np.asarray(np.max(worst, axis=0))
 
     @cached_property
     def least_devices(self) -> int:
@@ -109,19 +113,10 @@ def pass_seconds(costs: LayerCosts, rows: IntArray | slice = slice(None)) -> Flo
     return np.hstack([costs.forward.arithmetic_s[rows], backward])
 
 
-def _excess(part: Part) -> FloatArray:
-    found_s, least_s = pass_seconds(part.costs), pass_seconds(part.least)
-    excess: FloatArray = np.divide(
-        found_s, least_s, out=np.ones_like(found_s), where=least_s > 0.0
-    ).max(axis=1)
-    return excess
-
-
 @dataclass(frozen=True, eq=False)
 class ModelShapes:
     """All shapes of one model with one micro-batch size; ``pruned_shapes`` are those whose plans
-    were not
-    even listed."""
+    were not even listed."""
 
     model: ModelProblem
     micro_batch_size: int

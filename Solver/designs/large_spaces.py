@@ -26,8 +26,7 @@ FEW_SHAPES = 8  # of which no bounds are taken together
 
 def pruned_space(context: SearchContext, least: float = 0.0) -> SearchContext:
     """``context`` with what bounds leave of its space, or as it is where they are not worth their
-    time
-    or know too little.
+    time or know too little.
 
     Of a part of a space they are always worth it, since others may have found what closes it; so
     they are where what does not reach ``least`` is of no interest, which counts for one model

@@ -21,7 +21,7 @@ from GraphExtractor.graph import GraphKey, ModelGraph, OperatorGraph, Recompute
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.designs.layer_times import chip_layer_costs
 from Solver.designs.network_times import PassNetwork, schedule_structure
-from Solver.designs.schedule_times import GraphTimes, ScheduledGraph
+from Solver.designs.schedule_times import GraphTimes, ScheduledGraph, over_passes
 from Solver.hardware import DesignedChips, PricedGraph
 from Solver.schedule.beside import beside, longest_chain
 from Solver.schedule.problem import CoreType, ScheduleStructure
@@ -29,7 +29,6 @@ from Solver.schedule.solver import Effort
 from Solver.schedule.structure import closure, members
 
 NEGLIGIBLE = (0.0, 0.05, 0.25)  # of the longest operator of a pass
-ROWS_AT_ONCE = 8192  # accelerators bounded together, which bounds memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,38 +66,20 @@ class BoundedChips(DesignedChips):
 
 def least_times(graph: ModelGraph, table: LatencyTable, network: PassNetwork) -> GraphTimes:
     """What no schedule of a pass goes below on the chips of ``table``, seconds and joules apart."""
-    count, layers = len(table.accelerators), graph.layers
-    known: dict[OperatorGraph, FloatArray] = {}
-    found = np.zeros((2, 3, count, len(layers)))
-    for place, layer in enumerate(layers):
-        passes = layer.forward, layer.backward, layer.backward_selective
-        for which, operators in enumerate(passes):
-            # Many layers have nothing that selective recomputation runs again
-            if operators not in known:
-                known[operators] = _least_pass(operators, table, network)
-            found[:, which, :, place] = known[operators]
-    seconds, joules = found
-    return GraphTimes(seconds, seconds, joules, joules, np.full((count, 1), Effort.FIRST, np.int8))
-
-
-def _least_pass(graph: OperatorGraph, table: LatencyTable, network: PassNetwork) -> FloatArray:
-    """Seconds and joules of one pass, shape (2, accelerators)."""
     chips = table.accelerators
-    found = np.zeros((2, len(chips)))
-    if not graph.operators:
-        return found
-    waiting = frozenset(
-        place for place, each in enumerate(graph.operators) if each.collective is not None
-    )
-    structure = schedule_structure(graph)
-    for first in range(0, len(chips), ROWS_AT_ONCE):
-        rows = np.arange(first, min(first + ROWS_AT_ONCE, len(chips)))
-        times = network.operator_times(graph, table, rows)
-        found[0, rows] = least_makespan_s(
-            structure, waiting, times, chips.num_tc[rows], chips.num_vc[rows]
-        )
-        found[1, rows] = np.minimum(times.all_j, times.single_j).sum(axis=1)
-    return found
+
+    def least_pass(operators: OperatorGraph, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        each = enumerate(operators.operators)
+        waiting = frozenset(place for place, one in each if one.collective is not None)
+        structure = schedule_structure(operators)
+        times = network.operator_times(operators, table, rows)
+        cores = chips.num_tc[rows], chips.num_vc[rows]
+        joules = np.minimum(times.all_j, times.single_j).sum(axis=1)
+        return least_makespan_s(structure, waiting, times, *cores), joules
+
+    seconds, joules = over_passes(graph.layers, 2, np.arange(len(chips)), least_pass)
+    effort = np.full((len(chips), 1), Effort.FIRST, np.int8)
+    return GraphTimes(seconds, seconds, joules, joules, effort)
 
 
 def least_makespan_s(

@@ -51,8 +51,7 @@ def rejoined(
     context: SearchContext, parts: Sequence[PartReport], points: int, *, whole: bool
 ) -> SearchContext:
     """``context``, whose hardware are the best chips of the ``parts`` of a space, with what was
-    pruned
-    in these.
+    pruned in these.
 
     The space has so many ``points``; it is ``whole`` where something is known of each of its parts.
     """

@@ -17,6 +17,7 @@ from Estimator.plans.uniform_plans import ORDERS, UniformPlans
 from phaze_common.array_types import IntArray
 from phaze_common.choices import GroupOrder, KeyExchange, LayoutName, Objective, Recompute
 from phaze_common.progress import Advance
+from Solver.designs.axis_values import nothing_fits
 from Solver.designs.costs import Part, Shape
 from Solver.designs.points import PROVEN, PointGroup
 from Solver.designs.search_context import SearchContext
@@ -205,10 +206,10 @@ class _Model:
         for value, each in zip(wanted.shown, found, strict=True):
             least_s = self._pruned_s(wanted.axis, value)
             if each.plan or np.isinf(least_s):  # of others it is not known whether any plan fits
-                values.append(self._value(_text(value), each, least_s))
+                values.append(self._value(str(value).lower(), each, least_s))
         designed = self._context.hardware.accelerator(self._row) is not None
         scope = AxisScope.PLANS_ON_THE_CHIP if designed else AxisScope.PLANS_ON_THE_DEVICE
-        name, chosen = wanted.axis.name, _text(wanted.chosen)
+        name, chosen = wanted.axis.name, str(wanted.chosen).lower()
         return AxisValues(name, self._name, chosen, wanted.there_are, tuple(values), scope)
 
     def _pruned_s(self, axis: ChosenAxis, value: Value) -> float:
@@ -224,14 +225,13 @@ class _Model:
 
     def _value(self, value: str, found: Fastest, pruned_s: float) -> AxisValue:
         if found.plan is None:
-            return AxisValue(value, Status.INFEASIBLE, 0.0, 0.0, None, int(self._memory_bytes), {})
+            return nothing_fits(value, int(self._memory_bytes))
         samples = self._groups[0].batch_samples
         omitted = any(group.omitted for group in self._groups)
         reached = samples / found.iteration_s
         bound = samples / min(found.bound_s, found.iteration_s, pruned_s)
-        status = (
-            Status.OPTIMAL if bound <= reached * (1.0 + PROVEN) and not omitted else Status.FEASIBLE
-        )
+        proven = bound <= reached * (1.0 + PROVEN) and not omitted
+        status = Status.OPTIMAL if proven else Status.FEASIBLE
         sizes = sorted(self._context.problem.memory_bytes)
         memory_bytes = next((size for size in sizes if found.memory_bytes <= size), sizes[-1])
         chip = self._context.hardware.accelerator(self._row)
@@ -247,13 +247,7 @@ def _as_known(group: PointGroup, place: int, row: int) -> float:
 
 
 def _named(axis: ChosenAxis, value: Value) -> Value:
-    if axis.name != "group_order":
-        return value
-    return ORDERS[int(value)].value
-
-
-def _text(value: Value) -> str:
-    return str(value).lower()
+    return ORDERS[int(value)].value if axis.name == "group_order" else value
 
 
 def _shown(values: Sequence[Value], chosen: Value) -> list[Value]:

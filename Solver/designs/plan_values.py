@@ -47,8 +47,7 @@ def plan_values(
     least: float,
 ) -> PlanValues:
     """What plans of ``shape``, with groups ``placements`` so, reach on the chips of ``context``, if
-    it is
-    ``least`` or more."""
+    it is ``least`` or more."""
     quiet = replace(context, progress=SilentProgress())
     figures = context.hardware.figures
     objective = context.problem.objective

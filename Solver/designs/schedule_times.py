@@ -3,16 +3,16 @@ as far as it is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.latency_table import LatencyTable, OperatorTimes
-from GraphExtractor.graph import ModelGraph, OperatorGraph
-from phaze_common.array_types import BoolArray, FloatArray, IntArray
+from Estimator.chips.latency_table import LatencyTable
+from GraphExtractor.graph import LayerGraph, ModelGraph, OperatorGraph
+from phaze_common.array_types import FloatArray, IntArray, fieldwise
 from phaze_common.arrays import load_arrays, store_arrays
 from phaze_common.files import load_or_set_aside
 from Solver.designs.network_times import PassNetwork, schedule_structure
@@ -119,60 +119,49 @@ def scheduled_graph(
 
 
 def _merged(times: GraphTimes, rows: IntArray, better: GraphTimes) -> GraphTimes:
-    merged = replace(
-        times, **{field.name: getattr(times, field.name).copy() for field in fields(GraphTimes)}
-    )
+    merged = fieldwise(np.copy, times)
     for field in fields(GraphTimes):
         getattr(merged, field.name)[..., rows, :] = getattr(better, field.name)
     return merged
 
 
 def _scheduled(scheduled: ScheduledGraph, rows: IntArray, effort: Effort) -> GraphTimes:
-    layers = scheduled.graph.layers
-    passes: tuple[Sequence[OperatorGraph], ...] = (
-        [layer.forward for layer in layers],
-        [layer.backward for layer in layers],
-        [layer.backward_selective for layer in layers],
-    )
-    known: dict[OperatorGraph, FloatArray] = {}
-    found = np.empty((4, 3, len(rows), len(layers)))
-    for which, graphs in enumerate(passes):
-        for layer, operators in enumerate(graphs):
-            # Many layers have nothing that selective recomputation runs again
-            if operators not in known:
-                known[operators] = _pass_times(scheduled, operators, rows, effort)
-            found[:, which, :, layer] = known[operators]
-    seconds, least_s, joules, least_joules = found
-    return GraphTimes(
-        seconds, least_s, joules, least_joules, np.full((len(rows), 1), effort, np.int8)
-    )
+    table, solver, network = scheduled.table, scheduled.solver, scheduled.network
+    num_tc, num_vc = table.accelerators.num_tc, table.accelerators.num_vc
 
-
-def _pass_times(
-    scheduled: ScheduledGraph, graph: OperatorGraph, rows: IntArray, effort: Effort
-) -> FloatArray:
-    """One pass of one layer on ``rows``: the four fields of ``GraphTimes``, shape (4, rows)."""
-    found = np.zeros((4, len(rows)))
-    if not graph.operators:
-        return found
-    structure, accelerators = schedule_structure(graph), scheduled.table.accelerators
-    for first in range(0, len(rows), ROWS_AT_ONCE):
-        part = slice(first, first + ROWS_AT_ONCE)
-        times = scheduled.network.operator_times(graph, scheduled.table, rows[part])
-        cores = accelerators.num_tc[rows[part]], accelerators.num_vc[rows[part]]
-        solved = scheduled.solver.solve_batch(
-            structure, times.single_s, times.all_s, *cores, effort
-        )
+    def pass_times(graph: OperatorGraph, part: IntArray) -> tuple[FloatArray, ...]:
+        """The first four fields of ``GraphTimes``, shape (part,) each."""
+        times, structure = network.operator_times(graph, table, part), schedule_structure(graph)
+        cores = num_tc[part], num_vc[part]
+        solved = solver.solve_batch(structure, times.single_s, times.all_s, *cores, effort)
         proven = solved.bound_s >= solved.makespan_s * (1.0 - PROVEN_GAP)
-        joules = _energy_j(times, solved.all_mode)
+        joules = np.where(solved.all_mode, times.all_j, times.single_j).sum(axis=1)
         least_joules = np.minimum(times.all_j, times.single_j).sum(axis=1)
-        found[0, part] = solved.makespan_s
-        found[1, part] = np.where(proven, solved.makespan_s, solved.bound_s)
-        found[2, part] = joules
-        found[3, part] = np.where(proven, joules, least_joules)
+        least_s = np.where(proven, solved.makespan_s, solved.bound_s)
+        return solved.makespan_s, least_s, joules, np.where(proven, joules, least_joules)
+
+    seconds, least_s, joules, least_j = over_passes(scheduled.graph.layers, 4, rows, pass_times)
+    efforts = np.full((len(rows), 1), effort, np.int8)
+    return GraphTimes(seconds, least_s, joules, least_j, efforts)
+
+
+def over_passes(
+    layers: Sequence[LayerGraph],
+    columns: int,
+    rows: IntArray,
+    of_pass: Callable[[OperatorGraph, IntArray], tuple[FloatArray, ...]],
+) -> FloatArray:
+    """What ``of_pass`` gives for the passes of ``layers`` on some of the accelerators ``rows`` at a
+    time, shape (columns, 3 passes, rows, layers); 0 for passes without operators."""
+    found = np.zeros((columns, 3, len(rows), len(layers)))
+    known: dict[OperatorGraph, FloatArray] = {}
+    for place, layer in enumerate(layers):
+        for which, graph in enumerate((layer.forward, layer.backward, layer.backward_selective)):
+            # Many layers have nothing that selective recomputation runs again.
+            if graph not in known:
+                known[graph] = mine = np.zeros((columns, len(rows)))
+                for first in range(0, len(rows) if graph.operators else 0, ROWS_AT_ONCE):
+                    part = slice(first, first + ROWS_AT_ONCE)
+                    mine[:, part] = of_pass(graph, rows[part])
+            found[:, which, :, place] = known[graph]
     return found
-
-
-def _energy_j(times: OperatorTimes, all_mode: BoolArray) -> FloatArray:
-    energy: FloatArray = np.where(all_mode, times.all_j, times.single_j).sum(axis=1)
-    return energy

@@ -290,7 +290,12 @@ def count(context: SearchContext, groups: Sequence[PointGroup]) -> Counts:
     }
     absent = sum(int(group.absent.sum()) for group in groups)
     each["infeasible"] -= absent
-    plans = {(group.key.model, group.key.micro_batch_size): _plans(group) for group in groups}
+    plans = {
+        (group.key.model, group.key.micro_batch_size): sum(
+            len(part.plans) for shape in group.shapes for part in shape.parts
+        )
+        for group in groups
+    }
     unlisted = sum(len(group.pruned_shapes) for group in groups)
     if context.remaining is not None:
         unlisted = context.remaining.points - (len(status) - absent)
@@ -298,10 +303,6 @@ def count(context: SearchContext, groups: Sequence[PointGroup]) -> Counts:
     return Counts(
         space=len(status) - absent + unlisted, **each, plans=sum(plans.values()), unlisted=unlisted
     )
-
-
-def _plans(group: PointGroup) -> int:
-    return sum(len(part.plans) for shape in group.shapes for part in shape.parts)
 
 
 def size_row(context: SearchContext, group: PointGroup, point: int | None) -> SizeRow:

@@ -60,8 +60,7 @@ class ShapeBound:
 
 class ShapeBounds:
     """Bounds of the plans of ``shapes`` of a model on chips of the hardware of ``context``, by
-    number
-    of the shape.
+    number of the shape.
 
     What is exchanged within layers takes as long as where the groups lie best of all plans of a
     shape."""

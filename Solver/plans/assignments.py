@@ -59,17 +59,10 @@ def _filled(
     occupied: IntArray, holds: IntArray, fixed: Sequence[IntArray], parts: IntArray
 ) -> BoolArray:
     """Whether no tier has room for a prime factor of an axis further out; shapes (N, tiers)."""
-    least = np.minimum.reduce(
-        [np.broadcast_to(_least_primes(axis), parts.shape) for axis in (*fixed, parts)]
-    )
+    every = np.stack([np.broadcast_to(axis, parts.shape) for axis in (*fixed, parts)])
+    least = _primes_up_to(int(every.max(initial=1)))[every].min(axis=0)
     outside = np.minimum.accumulate(least[:, ::-1], axis=1)[:, ::-1][:, 1:]
     return np.asarray((holds[:-1] // occupied[:, :-1] < outside).all(axis=1))
-
-
-def _least_primes(numbers: IntArray) -> IntArray:
-    table = _primes_up_to(int(numbers.max(initial=1)))
-    least: IntArray = table[numbers]
-    return least
 
 
 @lru_cache(maxsize=64)
