@@ -15,12 +15,12 @@ from dataclasses import replace
 import numpy as np
 
 from Estimator.network.cluster import Cluster
-from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups, layer_groups
 from Estimator.plans.uniform_plans import have_like_groups
 from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.choices import GroupOrder
+from Solver.best_first import Once, best_first
 from Solver.designs.costs import PricedShapes, Shape
 from Solver.plans.axes import AXES
 from Solver.plans.best_plan import FIRST_STEPS, ConfigurationPlans
@@ -36,20 +36,18 @@ def remaining_shapes(priced: PricedShapes) -> tuple[list[Shape], PrunedShapes] |
     least_s = least_seconds(priced)
     if least_s is None:
         return None
-    columns = [
-        np.array([axis.axis.of(plan) for plan in priced.plans]) for axis in AXES if axis.of_shapes
-    ]
+    axes = [each.axis for each in AXES if each.of_shapes]
+    columns = [np.array([axis.of(plan) for plan in priced.plans]) for axis in axes]
     values = [np.flatnonzero(column == value) for column in columns for value in np.unique(column)]
     sizes = np.array([plan.micro_batch_size for plan in priced.plans])
     search = _ShapeSearch(priced, least_s)
-    with priced.context.progress.phase(
-        f"shapes of plans of {priced.model.name}", len(np.unique(sizes)) + len(values)
-    ) as advance:
-        for size in np.unique(sizes):
-            search.look_at(np.flatnonzero(sizes == size), None)
-            advance(1)
-        for numbers in values:
-            search.look_at(numbers, MOST_OF_VALUE)
+    asked: list[tuple[IntArray, int | None]]
+    asked = [(np.flatnonzero(sizes == size), None) for size in np.unique(sizes)]
+    asked += [(numbers, MOST_OF_VALUE) for numbers in values]
+    name = f"shapes of plans of {priced.model.name}"
+    with priced.context.progress.phase(name, len(asked)) as advance:
+        for numbers, most in asked:
+            search.look_at(numbers, most)
             advance(1)
     left = [number for number in range(len(priced)) if number not in search.shapes]
     shapes = [search.shapes[number] for number in sorted(search.shapes)]
@@ -61,46 +59,36 @@ def least_seconds(priced: PricedShapes) -> FloatArray | None:
     """Seconds that no plan is below, (shapes,); None where the hardware gives no quick bound."""
     context, plans = priced.context, priced.plans
     least_s = np.zeros(len(plans))
-    groups_of = _Groups(priced.model.space.devices, context.hardware.cluster)
+    devices, cluster = priced.model.space.devices, context.hardware.cluster
+    groups_of: dict[tuple[object, ...], LayerGroups | None] = {}
     alike: dict[UniformPlan, list[int]] = defaultdict(list)  # but for where their groups lie
+    keys = [(each.group_order, each.tp, each.tp2, each.cp, each.ep, each.panels) for each in plans]
     for number, plan in enumerate(plans):
         alike[replace(plan, group_order=GroupOrder.DATA_INNER)].append(number)
+        if keys[number] not in groups_of:
+            groups_of[keys[number]] = _groups_of(plan, devices, cluster)
     with context.progress.phase(f"layer times of {priced.model.name}", len(alike)) as advance:
         for numbers in alike.values():
             first, graph = plans[numbers[0]], priced.graph(numbers[0])
-            groups = [groups_of.of(plans[number]) for number in numbers]
-            known = [place for place, each in enumerate(groups) if each is not None]
+            every = {number: groups_of[keys[number]] for number in numbers}
+            known = {number: groups for number, groups in every.items() if groups is not None}
             if known:
-                times = context.hardware.model_times(
-                    graph, first.recompute, [each for each in groups if each is not None]
-                )
+                times = context.hardware.model_times(graph, first.recompute, list(known.values()))
                 if times is None:
                     return None
-                least_s[[numbers[place] for place in known]] = least_iteration_s(
-                    priced.model.space, first, times, context.hardware.machine(0, 0.0)
-                )
+                machine = context.hardware.machine(0, 0.0)
+                least = least_iteration_s(priced.model.space, first, times, machine)
+                least_s[list(known)] = least
             advance(1)
     return least_s
 
 
-class _Groups:
-    """Where the groups lie that communicate within a layer."""
-
-    def __init__(self, devices: int, cluster: Cluster) -> None:
-        self._devices, self._cluster = devices, cluster
-        self._known: dict[
-            tuple[GroupOrder | Assignment, int, int, int, int, int], LayerGroups | None
-        ] = {}
-
-    def of(self, plan: UniformPlan) -> LayerGroups | None:
-        """Those of a shape; None where that depends on the plan."""
-        key = plan.group_order, plan.tp, plan.tp2, plan.cp, plan.ep, plan.panels
-        if key not in self._known:
-            full = replace(plan, dp=self._devices // plan.inner_devices)
-            self._known[key] = (
-                layer_groups(full, self._cluster) if have_like_groups(plan, self._cluster) else None
-            )
-        return self._known[key]
+def _groups_of(plan: UniformPlan, devices: int, cluster: Cluster) -> LayerGroups | None:
+    """Where the groups of a shape lie that communicate within a layer; None: that depends on the
+    plan."""
+    if not have_like_groups(plan, cluster):
+        return None
+    return layer_groups(replace(plan, dp=devices // plan.inner_devices), cluster)
 
 
 class _ShapeSearch:
@@ -119,15 +107,20 @@ class _ShapeSearch:
 
         At ``most`` so many that have plans, and more only as long as none of them fits."""
         best_s, with_plans = dict.fromkeys(self._sizes, math.inf), 0
-        for number in numbers[np.argsort(self._least_s[numbers], kind="stable")].tolist():
-            enough = most is not None and with_plans >= (
-                most if min(best_s.values()) < math.inf else max(most, MOST_WITHOUT)
-            )
-            if enough or self._least_s[number] > max(best_s.values()) * (1.0 + ROUNDING):
-                break
+
+        def evaluate(number: IntArray) -> None:
+            nonlocal with_plans
             for size in self._sizes:
-                best_s[size] = min(best_s[size], self._seconds(number, size, best_s[size]))
-            with_plans += self.shapes[number] is not None
+                best_s[size] = min(best_s[size], self._seconds(int(number[0]), size, best_s[size]))
+            with_plans += self.shapes[int(number[0])] is not None
+
+        def incumbent() -> float:
+            fits = min(best_s.values()) < math.inf
+            if most is not None and with_plans >= (most if fits else max(most, MOST_WITHOUT)):
+                return math.inf
+            return -max(best_s.values()) * (1.0 + ROUNDING)
+
+        best_first(numbers, [Once(-self._least_s, evaluate)], incumbent)
 
     def _seconds(self, number: int, memory_bytes: int, incumbent_s: float) -> float:
         """Seconds of a good plan of a shape; infinite where none is below ``incumbent_s``."""
