@@ -19,6 +19,9 @@ import numpy as np
 
 from phaze_common.array_types import FloatArray, IntArray
 
+PROVEN = 1e-9  # relative gap below which a value is said to be proven
+ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good candidate
+
 
 class Level(Protocol):
     """A bound of the candidates that wait for one kind of refinement."""

@@ -17,11 +17,11 @@ from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.own_links import own_links
 from Estimator.plans.results import Status
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
-from Solver.best_first import Once, best_first
+from Solver.best_first import PROVEN, ROUNDING, Once, best_first
 from Solver.designs.chip_axes import AXES, axis_column
 from Solver.designs.evaluated_points import ModelPoints, PointsOfModels, undominated_rows
 from Solver.designs.joint import Choice, JointOptimum
-from Solver.designs.points import PROVEN, ROUNDING, PointGroup
+from Solver.designs.points import PointGroup
 from Solver.designs.re_solve import priced
 from Solver.designs.search_context import RemainingSpace, SearchContext
 from Solver.hardware import DesignedChips
@@ -29,7 +29,7 @@ from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint, ModelP
 
 MOST_EVALUATED = 256  # points of one value: so many are asked only where schedules resist a proof
 # Accelerators of one value whose schedules are given more effort at once, and how often
-PRICED_AGAIN, MOST_ROUNDS = (64, 4)
+PRICED_AGAIN, MOST_ROUNDS = 64, 4
 MEMORY = "hbm_bytes"
 
 

@@ -102,8 +102,10 @@ class Shape:
         mode, parts = self.plan.recompute, []
         for part in self.parts:
             found = priced.get((self.graph.key, part.groups))
-            anew = found and replace(part, costs=found.costs[mode], least=found.least[mode])
-            parts.append(anew or part)
+            if found is None:
+                parts.append(part)
+            else:
+                parts.append(replace(part, costs=found.costs[mode], least=found.least[mode]))
         return replace(self, parts=tuple(parts))
 
 

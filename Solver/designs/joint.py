@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
-from Solver.best_first import Once, best_first
+from Solver.best_first import ROUNDING, Once, best_first
 from Solver.combination import Combination
-from Solver.designs.points import ROUNDING, PointGroup, PointStatus
+from Solver.designs.points import PointGroup, PointStatus
 from Solver.problem import Objective, SearchProblem
 
 CANDIDATES_AT_ONCE = 32

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from phaze_common.array_types import FloatArray, IntArray
+from Solver.best_first import ROUNDING
 from Solver.designs.chip_axes import axis_bounds
 from Solver.designs.costs import MANY_SHAPES
 from Solver.designs.pruning_bounds import PruningBounds
-from Solver.designs.search_context import ROUNDING, RemainingSpace, SearchContext
+from Solver.designs.search_context import RemainingSpace, SearchContext
 from Solver.designs.shape_bounds_on_chips import MakeTable, at_peak_rates, priced
 from Solver.designs.trial_designs import best_of_remaining
 from Solver.hardware import DesignedChips

@@ -17,9 +17,10 @@ from Estimator.plans.uniform_plans import ORDERS, UniformPlans
 from phaze_common.array_types import IntArray
 from phaze_common.choices import GroupOrder, KeyExchange, LayoutName, Objective, Recompute
 from phaze_common.progress import Advance
+from Solver.best_first import PROVEN
 from Solver.designs.axis_values import nothing_fits
 from Solver.designs.costs import Part, Shape
-from Solver.designs.points import PROVEN, PointGroup
+from Solver.designs.points import PointGroup
 from Solver.designs.search_context import SearchContext
 from Solver.plans.axes import AXES, ChosenAxis, Value
 from Solver.plans.best_plan import ConfigurationPlans

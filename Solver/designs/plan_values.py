@@ -22,7 +22,7 @@ from Solver.plans.least_iterations import PlanLines, Work
 from Solver.problem import ModelProblem
 
 HALVINGS = 64
-ROUNDING = 1e-9  # relative: a plan this close to what is worth it is looked at
+NEAR = 1e-9  # relative: a plan this close to what is worth it is looked at
 SHORTEST_S, LONGEST_S = 1e-9, 1e12  # of an iteration
 
 
@@ -69,7 +69,7 @@ def plan_values(
         middle = np.sqrt(fast * slow)
         reaches = values(middle, least_j) >= least
         fast, slow = np.where(reaches, middle, fast), np.where(reaches, slow, middle)
-    slow *= 1.0 + ROUNDING
+    slow *= 1.0 + NEAR
     for size in context.problem.memory_bytes:
         least_s, found_s = np.full((2, len(figures)), np.inf)
         held = figures.holding(size)

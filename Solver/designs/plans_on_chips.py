@@ -22,7 +22,7 @@ from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.progress import SilentProgress
-from Solver.best_first import best_first
+from Solver.best_first import PROVEN, best_first
 from Solver.designs.costs import Part, PricedShapes, Shape, pass_seconds
 from Solver.designs.pruning_bounds import PruningBounds
 from Solver.designs.search_context import SearchContext
@@ -32,8 +32,6 @@ from Solver.hardware import DesignedChips
 from Solver.plans.best_plan import BestPlan, ConfigurationPlans
 from Solver.plans.cut_levels import Hint
 from Solver.plans.least_iterations import Work
-
-PROVEN = 1e-9  # relative gap below which a value is said to be proven
 
 
 @dataclass(frozen=True, eq=False)

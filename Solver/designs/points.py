@@ -19,7 +19,7 @@ import numpy as np
 
 from Estimator.plans.degrees import UniformPlan
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
-from Solver.best_first import best_first
+from Solver.best_first import PROVEN, ROUNDING, best_first
 from Solver.chip_figures import ChipFigures
 from Solver.designs.costs import MANY_SHAPES, ModelShapes, Shape
 from Solver.designs.dominance import dominators
@@ -36,8 +36,6 @@ from Solver.problem import Objective
 # Points evaluated at once because of what they may reach under the objective alone
 OF_OBJECTIVE = 4
 ROUND_LIMIT = 512  # points evaluated between two prunings, which is also what a killed run can lose
-PROVEN = 1e-9  # relative gap below which a value is said to be proven
-ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good point
 
 
 class PointStatus(IntEnum):

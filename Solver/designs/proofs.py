@@ -17,9 +17,10 @@ from Estimator.plans.groups import LayerGroups
 from GraphExtractor.graph import GraphKey
 from phaze_common.array_types import BoolArray
 from phaze_common.numbers import number
+from Solver.best_first import ROUNDING
 from Solver.designs.costs import ModelShapes
 from Solver.designs.model_shapes import model_shapes
-from Solver.designs.points import ROUNDING, PointGroup
+from Solver.designs.points import PointGroup
 from Solver.designs.search_context import SearchContext
 from Solver.designs.search_criteria import SearchCriteria
 from Solver.designs.shape_dominance import undominated

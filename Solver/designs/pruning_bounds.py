@@ -17,11 +17,11 @@ import numpy as np
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
-from Solver.best_first import Once, best_first
+from Solver.best_first import ROUNDING, Once, best_first
 from Solver.chip_figures import ChipFigures
 from Solver.designs.model_shapes import training_graphs
 from Solver.designs.plan_values import plan_values
-from Solver.designs.search_context import ROUNDING, SearchContext
+from Solver.designs.search_context import SearchContext
 from Solver.designs.shape_bounds_on_chips import (
     MakeTable,
     ShapeBound,
@@ -36,16 +36,16 @@ from Solver.problem import ModelProblem
 
 FEW_CHIPS = 1024  # of which no bounds are taken together; that are searched as soon as bounded
 # So many chips of these parts of all, the most promising, are tried first
-SAMPLE, SAMPLED = (256, (0.01, 0.1))
+SAMPLE, SAMPLED = 256, (0.01, 0.1)
 # Of those with the highest bounds, and so many times as many by weaker ones
-FIRST_SHAPES, MANY_TIMES = (16, 3)
+FIRST_SHAPES, MANY_TIMES = 16, 3
 # Chips bounded by prices together at first, and how many times as many then: they have cores in
 # common
-AT_ONCE, MORE = (2048, 4)
+AT_ONCE, MORE = 2048, 4
 # Chips times shapes that are left to the search of what is left; chips searched together at first
-FEW_PAIRS, SEARCHED = (8, 64)
+FEW_PAIRS, SEARCHED = 8, 64
 # Chips whose plans are searched together, shapes, and points of these
-TRIED, TRIED_SHAPES, EVALUATED = (8, 4, 8)
+TRIED, TRIED_SHAPES, EVALUATED = 8, 4, 8
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,13 +16,12 @@ from Estimator.plans.groups import LayerGroups
 from Estimator.plans.rates import Machine
 from phaze_common.files import content_key
 from phaze_common.progress import Progress
+from Solver.best_first import ROUNDING
 from Solver.designs.shared_incumbent import SharedIncumbent
 from Solver.hardware import Hardware, pricing_version
 from Solver.plans.shape_bounds import PrunedShapes
 from Solver.problem import SearchProblem
 from Solver.results import AxisBounds
-
-ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good design
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from Estimator.plans.groups import LayerGroups, layer_groups
 from Estimator.plans.uniform_plans import have_like_groups
 from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.choices import GroupOrder
-from Solver.best_first import Once, best_first
+from Solver.best_first import ROUNDING, Once, best_first
 from Solver.designs.costs import PricedShapes, Shape
 from Solver.plans.axes import AXES
 from Solver.plans.best_plan import FIRST_STEPS, ConfigurationPlans
@@ -28,7 +28,6 @@ from Solver.plans.shape_bounds import PrunedShapes, least_iteration_s
 
 MOST_OF_VALUE = 16  # shapes with plans that are looked at for what one value of an axis allows
 MOST_WITHOUT = 32  # of them, where no plan of any fits
-ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good plan
 
 
 def remaining_shapes(priced: PricedShapes) -> tuple[list[Shape], PrunedShapes] | None:

@@ -52,7 +52,7 @@ from Solver.plans.shape_plans import ShapePlans
 # Of work in like layers, for which plans that fit are told from those that do not
 SHARES = (0.0, 0.5, 0.8, 0.9, 1.0)
 # Lines that are all looked at; else steps, relative or of a second, of fewer ones
-FEW, STEP, HIDDEN_STEPS = (32, 0.003, 16)
+FEW, STEP, HIDDEN_STEPS = 32, 0.003, 16
 ALL = 1e6  # seconds that a second hides where no exchange shows
 # Of taking lines away whose plans do not fit; those that stay only make the bound weaker
 MOST_ROUNDS = 24
