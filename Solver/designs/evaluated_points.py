@@ -36,11 +36,10 @@ class ModelPoints:
         )
         self.level = np.where(status == PointStatus.DOMINATED, 0, 1)
         self.level[(status == PointStatus.EVALUATED) | (status == PointStatus.INFEASIBLE)] = 2
-        self._first = np.cumsum([0, *(len(group.shapes) for group in groups)])
         self._fitting = np.flatnonzero((status != PointStatus.INFEASIBLE).any(axis=1))
-        self._size_of = np.repeat(
-            [group.key.memory_bytes for group in groups], [len(group.shapes) for group in groups]
-        )
+        counts = [len(group.shapes) for group in groups]
+        self._first = np.cumsum([0, *counts])
+        self._size_of = np.repeat([group.key.memory_bytes for group in groups], counts)
         self.omitted = any(group.omitted for group in groups)
 
     @property
@@ -65,17 +64,13 @@ class ModelPoints:
     def seconds(self, shape: int, rows: IntArray) -> FloatArray:
         """``plan_columns`` of ``rows`` under one shape, shape (rows, columns)."""
         choice = self.choice(shape, 0)
-        figures = choice.group.figures.some(np.arange(self.count))
-        return plan_columns(choice.group.locate(choice.point)[1], figures, rows)
+        return plan_columns(choice.group.locate(choice.point)[1], choice.group.chips, rows)
 
     def columns(self, shape: int, rows: IntArray, *, least: bool) -> FloatArray:
         """What decides the objective of ``rows`` under one shape, shape (rows, criteria)."""
         choice = self.choice(shape, 0)
-        group = choice.group
-        figures = group.figures.some(np.arange(self.count))
-        return deciding_columns(
-            group.locate(choice.point)[1], figures, self._objective, rows, least=least
-        )
+        _, plans = choice.group.locate(choice.point)
+        return deciding_columns(plans, choice.group.chips, self._objective, rows, least=least)
 
     def bound(self, shape: int, row: int, slower: IntArray) -> None:
         """Bound a point by itself, and with it the configurations ``slower`` in all plans take."""
@@ -89,24 +84,21 @@ class ModelPoints:
     def evaluate(self, shape: int, row: int) -> None:
         """Find the best plan of a point."""
         choice = self.choice(shape, row)
-        best, here = choice.group.evaluated(choice.point), np.array([choice.point])
-        self.found[shape, row] = self._values(
-            choice, here, choice.group.counted_s(choice.point, best), choice.group.energy_j
-        )[0]
-        upper = self._values(choice, here, best.least_s, choice.group.least_j)[0]
+        group, here = choice.group, np.array([choice.point])
+        best = group.evaluated(choice.point)
+        counted_s = group.counted_s(choice.point, best)
+        self.found[shape, row] = self._values(choice, here, counted_s, group.energy_j)[0]
+        upper = self._values(choice, here, best.least_s, group.least_j)[0]
         self.upper[shape, row] = min(self.upper[shape, row], upper)
         self.level[shape, row] = 2
 
     def _values(
         self, choice: Choice, points: IntArray, seconds: float, joules: FloatArray
     ) -> FloatArray:
-        if np.isinf(seconds):
-            return np.full(len(points), -np.inf)
-        throughput = np.full(len(points), choice.group.batch_samples / seconds)
-        group = choice.group
-        return group.figures.some(points).value(
-            self._objective, throughput, joules[points], group.sample_tokens
-        )
+        group, each_s = choice.group, np.full(len(points), seconds)
+        samples, tokens = group.batch_samples, group.sample_tokens
+        figures = group.figures.some(points)
+        return figures.reached(self._objective, each_s, joules[points], samples, tokens)
 
 
 class PointsOfRows:

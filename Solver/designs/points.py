@@ -87,7 +87,7 @@ class PointGroup:
         self.shapes, self.pruned_shapes = tuple(shapes.shapes), shapes.pruned_shapes
         self.batch_samples = shapes.model.space.base.global_batch_size
         self.sample_tokens, self.criteria = shapes.model.space.sequence_length, criteria
-        self.configurations, self._chips, self._store = len(figures), figures, store
+        self.configurations, self.chips, self._store = len(figures), figures, store
         self.figures = figures.some(np.tile(np.arange(len(figures)), len(self.shapes)))
         self.area_mm2, self.held = self.figures.area_mm2, figures.holding(memory_bytes)
         if not self.held.all() or (larger_memory is not None and not larger_memory.held.all()):
@@ -335,7 +335,7 @@ class PointGroup:
     def _find_dominated(self) -> None:
         for place, shape in enumerate(self.shapes if self.configurations > 1 else ()):
             if self._fits[place]:
-                found = shape_dominators(shape, self._chips, self.held, self.criteria)
+                found = shape_dominators(shape, self.chips, self.held, self.criteria)
                 first = place * self.configurations
                 mine = np.where(found < 0, -1, found + first)
                 self.dominator[first : first + self.configurations] = mine
@@ -356,7 +356,7 @@ class PointGroup:
         reaches ``threshold``.
 
         Those that do not bound the slower ones among ``points``."""
-        columns = plan_columns(self.locate(int(points[0]))[1], self._chips, self.rows(points))
+        columns = plan_columns(self.locate(int(points[0]))[1], self.chips, self.rows(points))
         for place in np.flatnonzero(dominators(columns) < 0).tolist():
             alike = points[(columns == columns[place]).all(axis=1)]
             # The smallest, and so an array
