@@ -60,7 +60,7 @@ class Once:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class BestFirstProof:
     """What a search took and left: no candidate that still waits exceeds ``open_bound`` (-inf: none
     waits).
 
@@ -80,7 +80,7 @@ def best_first(
     at_once: int = 1,
     growth: int = 1,
     most_evaluations: float = math.inf,
-) -> Certificate:
+) -> BestFirstProof:
     """Refine ``candidates``, ``at_once`` together, as long as a bound reaches ``incumbent()``.
 
     ``incumbent`` is asked anew in every round, and so are the bounds: refining one candidate may
@@ -94,7 +94,7 @@ def best_first(
         least = incumbent()
         matter = [place for place, most in enumerate(highest) if most >= least and most > -math.inf]
         if not matter or evaluations >= most_evaluations:
-            return Certificate(tuple(refined), max(highest, default=-math.inf), not matter)
+            return BestFirstProof(tuple(refined), max(highest, default=-math.inf), not matter)
         place = max(matter, key=lambda each: (not levels[each].deferred, highest[each], each))
         chosen = _highest(bounds[place], at_once)
         chosen = chosen[bounds[place][chosen] >= least]
