@@ -299,12 +299,11 @@ class ChipFigures:
         """What is maximised, of configurations with this throughput in samples per second and
         joules per sample.
 
-        Monotone in the criteria that ``Solver.designs.pursuit`` names for it, which pruning relies
-        on. Per dollar are samples over what all devices cost in the time that a sample takes,
-        written off over the years of service, and the electricity of a sample; costs and carbon per
-        token are told as tokens per dollar and per kilogram. Of what is bought ``throughput`` is
-        over ``weights``.
-        """
+        Monotone in the criteria that ``Solver.designs.search_criteria`` names for it, which pruning
+        relies on. Per dollar are samples over what all devices cost in the time that a sample
+        takes, written off over the years of service, and the electricity of a sample; costs and
+        carbon per token are told as tokens per dollar and per kilogram. Of what is bought
+        ``throughput`` is over ``weights``."""
         if objective is Objective.THROUGHPUT:
             return throughput
         if objective is Objective.THROUGHPUT_PER_AREA:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_common.errors import ArtefactError
 from phaze_common.files import artefact_bytes, write_atomically
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
 
     Record = TypeVar("Record", bound=DataclassInstance)
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 Arrays = Mapping[str, np.ndarray[Any, Any]]
 MAX_ARRAY_BYTES = 2**30  # of a file, and of what it unpacks to
 DIGEST = "digest"  # a file that merely looks like ours, whole but of other numbers, is noticed

@@ -122,7 +122,7 @@ WRITERS = {  # what replaces a file without asking whose it is
 MAY_WRITE = {
     "phaze_common/written_files.py write_outputs write_atomically": "the guarded writer",
     "GraphExtractor/storage.py": "graphs by their content",
-    "Solver/designs/best_known.py": "what parts of a search tell each other",
+    "Solver/designs/shared_incumbent.py": "what parts of a search tell each other",
     "phaze/runs/kept_answers.py": "answers by their content",
     "phaze/studies/robust/records.py": "robust.json of a run; what is no answer is set aside before",
     "phaze/runs/run_directory.py": "files of a run, after check_replaceable",

@@ -7,7 +7,7 @@ and compulsory traffic.
 ``TensorCoreModel.estimate`` never goes below, since a fold streams at most one useful row a cycle,
 parts of a split are rounded up, and tilings read every operand at least once. It costs a few
 arithmetic operations per configuration where the model compares thousands of tilings, and so tells
-which of a million chips are worth the model (``Solver.designs.chip_screen``).
+which of a million chips are worth the model (``Solver.designs.pruning_bounds``).
 """
 
 from __future__ import annotations

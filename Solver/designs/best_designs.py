@@ -22,7 +22,7 @@ from Solver.designs.baselines import ExpertPlan, expert_plans
 from Solver.designs.confirmed_schedules import LayerSchedule
 from Solver.designs.costs import Shape
 from Solver.designs.joint import Choice
-from Solver.designs.run import Run
+from Solver.designs.search_context import SearchContext
 from Solver.paths.layer_graph import edges_between, is_chain
 from Solver.plan_report import ExpertReport, PlanReport
 from Solver.schedule.problem import CoreType
@@ -30,17 +30,18 @@ from Solver.schedule.problem import CoreType
 AGREEMENT = 1e-9  # relative, between the search's seconds and the price of its plan
 
 
-def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> PlanReport:
+def model_plan(
+    context: SearchContext, choice: Choice, schedules: Sequence[LayerSchedule]
+) -> PlanReport:
     """The plan of one model on the chosen configuration, without its expert baseline.
 
     Raises:
-        SolverError: pricing the plan by itself disagrees with the search, which is a defect.
-    """
+        SolverError: pricing the plan by itself disagrees with the search, which is a defect."""
     group, point = choice.group, choice.point
     row, shape = group.locate(point)
     plan = group.plan(point)
-    costs = attributed_costs(run, shape, plan, row)
-    machine = run.hardware.machine(row, float(group.key.memory_bytes))
+    costs = attributed_costs(context, shape, plan, row)
+    machine = context.hardware.machine(row, float(group.key.memory_bytes))
     iteration = price_iteration(plan, costs, machine)
     found_s = float(group.iteration_s[point])
     if (
@@ -52,7 +53,7 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
             f"{iteration.iteration_s} s "
             f"({iteration.reason or 'feasible'}); please report this with study.yaml"
         )
-    moving_j = run.hardware.moving_j(
+    moving_j = context.hardware.moving_j(
         row, traffic_besides_operators(PricedPlan(plan, costs, machine))
     )
     bound_s = min(float(group.least_s[point] / group.weights[point]), iteration.iteration_s)
@@ -64,21 +65,19 @@ def model_plan(run: Run, choice: Choice, schedules: Sequence[LayerSchedule]) -> 
         tc_utilization=_utilization(schedules, CoreType.TC),
         vc_utilization=_utilization(schedules, CoreType.VC),
         beside_operators_j=None if moving_j is None else moving_j / plan.global_batch_size,
-        price_sources=run.hardware.source_counts(shape.graph, plan.recompute),
-        priced_by_bytes=run.hardware.by_bytes(shape.graph, plan.recompute, row),
-        share_of_own_best=_share_of_own_best(run, choice),
+        price_sources=context.hardware.source_counts(shape.graph, plan.recompute),
+        priced_by_bytes=context.hardware.by_bytes(shape.graph, plan.recompute, row),
+        share_of_own_best=_share_of_own_best(context, choice),
         plans_omitted=group.omitted,
-        placement=placement_of(plan, run.hardware.cluster, run.hardware.cluster),
+        placement=placement_of(plan, context.hardware.cluster, context.hardware.cluster),
     )
 
 
-def _share_of_own_best(run: Run, choice: Choice) -> float | None:
-    own_best = run.problem.own_best.get(choice.group.key.model)
-    return (
-        None
-        if own_best is None
-        else float(choice.group.objective(run.problem.objective)[choice.point] / own_best)
-    )
+def _share_of_own_best(context: SearchContext, choice: Choice) -> float | None:
+    own_best = context.problem.own_best.get(choice.group.key.model)
+    if own_best is None:
+        return None
+    return float(choice.group.objective(context.problem.objective)[choice.point] / own_best)
 
 
 def by_value(plan: UniformPlan, costs: LayerCosts) -> Plan:
@@ -89,11 +88,13 @@ def by_value(plan: UniformPlan, costs: LayerCosts) -> Plan:
     return Plan.uniform(plan, key.model, key.sequence_length, named)
 
 
-def attributed_costs(run: Run, shape: Shape, plan: UniformPlan, row: int) -> LayerCosts:
+def attributed_costs(
+    context: SearchContext, shape: Shape, plan: UniformPlan, row: int
+) -> LayerCosts:
     """Layer costs of ``plan``'s shape on configuration ``row`` alone, attributed to causes."""
-    groups = layer_groups(plan, run.hardware.cluster)
+    groups = layer_groups(plan, context.hardware.cluster)
     part = next(each for each in shape.parts if each.groups == groups)
-    return run.hardware.attributed(part.costs, groups, row)
+    return context.hardware.attributed(part.costs, groups, row)
 
 
 def with_expert(plan: PlanReport, expert: ExpertReport | None) -> PlanReport:
@@ -108,28 +109,31 @@ def with_expert(plan: PlanReport, expert: ExpertReport | None) -> PlanReport:
 
 
 def expert_report(
-    run: Run, expert: ExpertPlan, shapes: Sequence[Shape], row: int, memory_bytes: float
+    context: SearchContext,
+    expert: ExpertPlan,
+    shapes: Sequence[Shape],
+    row: int,
+    memory_bytes: float,
 ) -> ExpertReport:
     """Price the expert's plan on configuration ``row``, with the recomputation mode that suits it
     best.
 
     ``shapes`` are of the expert's width. A plan that does not fit is reported with its reason and
-    the time it would take, one that does not apply with its reason alone.
-    """
+    the time it would take, one that does not apply with its reason alone."""
     graph = shapes[0].graph
     unsuited = _why_unsuited(graph, expert)
     plans = [replace(shape.plan, pp=expert.pp, dp=expert.dp) for shape in shapes]
-    unsuited = unsuited or too_many_devices(run, plans[0].devices, row)
+    unsuited = unsuited or too_many_devices(context, plans[0].devices, row)
     if not unsuited and plans[0].micro_batch_size * expert.dp > plans[0].global_batch_size:
         unsuited = (
             f"the expert's plan has {expert.dp} replicas for {plans[0].global_batch_size} samples"
         )
     if unsuited:
         return expert_plan_that_cannot_run(plans[0], unsuited)
-    machine = run.hardware.machine(row, memory_bytes)
-    shapes = [shape.proven_at(run.hardware, row) for shape in shapes]
+    machine = context.hardware.machine(row, memory_bytes)
+    shapes = [shape.proven_at(context.hardware, row) for shape in shapes]
     priced = [
-        (plan, price_iteration(plan, attributed_costs(run, shape, plan, row), machine))
+        (plan, price_iteration(plan, attributed_costs(context, shape, plan, row), machine))
         for shape, plan in zip(shapes, plans, strict=True)
     ]
     plan, best = min(
@@ -158,21 +162,16 @@ def expert_plan_that_cannot_run(plan: UniformPlan, reason: str) -> ExpertReport:
     )
 
 
-def too_many_devices(run: Run, needed: int, row: int) -> str:
-    """Why an expert's plan on ``needed`` devices cannot run on configuration ``row``; empty where
-    there are as many."""
-    given, caps = run.hardware.cluster.num_devices, run.hardware.figures.caps
-    has = (
-        f"the cluster has {given}"
-        if caps is None or needed > given
-        else f"the money buys {caps[row]} of this chip"
-    )
-    most = given if caps is None else min(given, int(caps[row]))
-    return f"the expert's plan needs {needed} devices, {has}" if needed > most else ""
+def too_many_devices(context: SearchContext, needed: int, row: int) -> str:
+    """Why ``needed`` devices cannot be had of configuration ``row``; empty where they can."""
+    given, caps = context.hardware.cluster.num_devices, context.hardware.figures.caps
+    has = f"the cluster has {given}" if needed > given else ""
+    if not has and caps is not None and needed > int(caps[row]):
+        has = f"the money buys {caps[row]} of this chip"
+    return f"the expert's plan needs {needed} devices, {has}" if has else ""
 
 
 def _why_unsuited(graph: ModelGraph, expert: ExpertPlan) -> str:
-    """Why blocks cannot be balanced over the expert's stages; empty where they can."""
     names = [graph.layers[index].name for index in graph.sequence]
     chain = is_chain(len(names), edges_between(graph.tensors))
     if not chain or (names[0], names[-1], set(names[1:-1])) != ("embedding", "head", {"block"}):
@@ -186,8 +185,7 @@ def _why_unsuited(graph: ModelGraph, expert: ExpertPlan) -> str:
 
 
 def _utilization(schedules: Sequence[LayerSchedule], cores: CoreType) -> float | None:
-    """Busy fraction over one micro-batch's forward and backward of the whole model, weighted by
-    time."""
+    """Busy fraction over a micro-batch's forward and backward of the model, weighted by time."""
     total_s = sum(item.schedule.makespan_s * item.repeats for item in schedules)
     busy_s = sum(item.busy(cores) * item.schedule.makespan_s * item.repeats for item in schedules)
     return busy_s / total_s if total_s else None

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.chips.axes import CHIP_AXES
+from phaze_common.array_types import FloatArray
 from Solver.hardware import DesignedChips
 from Solver.results import AxisBounds
-
-FloatArray = NDArray[np.float64]
 
 AXES = tuple(each.key for each in CHIP_AXES)
 
@@ -30,8 +28,7 @@ def axis_column(hardware: DesignedChips, axis: str) -> list[int | str]:
 
 
 def axis_bounds(hardware: DesignedChips, most: FloatArray) -> AxisBounds:
-    """Of every value of every axis what no design with it exceeds, from what none on a chip does,
-    (chips,); 0: none fits."""
+    """What no design with each value of an axis exceeds, from ``most`` of each chip; 0: no fit."""
     chips = hardware.accelerators
     found: dict[str, dict[str, float]] = {}
     for axis in AXES:

@@ -8,22 +8,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes
 from GraphExtractor.graph import GraphKey, ModelGraph
-from Solver.designs.run import Lying, Run
+from phaze_common.array_types import FloatArray, IntArray
+from Solver.designs.search_context import Placements, SearchContext
 from Solver.hardware import Hardware, PricedGraph
 from Solver.paths.stage_graph import StageGraph
-from Solver.plans.closed_shapes import NONE_CLOSED, ClosedShapes
+from Solver.plans.shape_bounds import NONE_PRUNED, PrunedShapes
 from Solver.plans.shape_plans import ShapePlans
 from Solver.problem import ModelProblem
 from Solver.schedule.solver import Effort
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MANY_SHAPES = 256  # whose plans together hold gigabytes of prices
 
@@ -34,8 +31,7 @@ class Part:
     cost at ``least``.
 
     Where memories or links differ the plans are those on each machine, ``machine_of`` the place of
-    every configuration's.
-    """
+    every configuration's."""
 
     plans: ShapePlans
     costs: LayerCosts
@@ -46,11 +42,8 @@ class Part:
 
     def plans_on(self, row: int) -> ShapePlans:
         """The plans on the machine of configuration ``row``."""
-        return (
-            self.plans
-            if self.machine_of is None
-            else (self.plans, *self.others)[self.machine_of[row]]
-        )
+        machine = 0 if self.machine_of is None else self.machine_of[row]
+        return (self.plans, *self.others)[machine]
 
     def forget(self) -> None:
         """Let go of what can be computed again."""
@@ -60,8 +53,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """What decides the seconds of a layer: tp, cp, ep and where they lie, micro-batch,
-    recomputation, sequence parallelism."""
+    """What decides the seconds of a layer: tp, cp, ep and places, micro-batch, recomputation."""
 
     plan: UniformPlan
     graph: ModelGraph
@@ -69,10 +61,13 @@ class Shape:
 
     @cached_property
     def excess(self) -> FloatArray:
-        """By what factor the seconds of each configuration can at most be too long, shape
-        (configurations,)."""
-        worst: FloatArray = np.max([_excess(part) for part in self.parts], axis=0)
-        return worst
+        """By what factor seconds can at most be too long, shape (configurations,)."""
+        worst = []
+        for part in self.parts:
+            found_s, least_s = pass_seconds(part.costs), pass_seconds(part.least)
+            at_least = np.ones_like(found_s)
+            worst.append(np.divide(found_s, least_s, out=at_least, where=least_s > 0.0).max(axis=1))
+        return np.asarray(np.max(worst, axis=0))
 
     @cached_property
     def least_devices(self) -> int:
@@ -93,71 +88,61 @@ class Shape:
 
     def proven_at(self, hardware: Hardware, row: int) -> Shape:
         """The same with configuration ``row`` priced with the most effort."""
-        keys = [(self.graph.key, part.groups) for part in self.parts]
-        modes, rows = (self.plan.recompute,), np.array([row])
-        return self.with_costs(
-            {
-                (key, groups): hardware.refined(modes, self.graph, groups, rows, Effort.THOROUGH)
-                for key, groups in keys
-            }
-        )
+        graph, modes, rows = self.graph, (self.plan.recompute,), np.array([row])
+        priced = {
+            (graph.key, part.groups): hardware.refined(
+                modes, graph, part.groups, rows, Effort.THOROUGH
+            )
+            for part in self.parts
+        }
+        return self.with_costs(priced)
 
     def with_costs(self, priced: Mapping[tuple[GraphKey, LayerGroups], PricedGraph]) -> Shape:
         """The same with what is ``priced`` anew."""
         mode, parts = self.plan.recompute, []
         for part in self.parts:
             found = priced.get((self.graph.key, part.groups))
-            parts.append(
-                part
-                if found is None
-                else replace(part, costs=found.costs[mode], least=found.least[mode])
-            )
+            if found is None:
+                parts.append(part)
+            else:
+                parts.append(replace(part, costs=found.costs[mode], least=found.least[mode]))
         return replace(self, parts=tuple(parts))
 
 
-def pass_seconds(costs: LayerCosts, rows: NDArray[np.int64] | slice = slice(None)) -> FloatArray:
-    """Forward and whole backward seconds of every distinct layer, shape (configurations ``rows``, 2
-    * distinct layers)."""
+def pass_seconds(costs: LayerCosts, rows: IntArray | slice = slice(None)) -> FloatArray:
+    """Forward and whole backward seconds of distinct layers, shape (``rows``, 2 * layers)."""
     backward = costs.backward.arithmetic_s[rows] + costs.recompute.arithmetic_s[rows]
     return np.hstack([costs.forward.arithmetic_s[rows], backward])
 
 
-def _excess(part: Part) -> FloatArray:
-    found_s, least_s = pass_seconds(part.costs), pass_seconds(part.least)
-    excess: FloatArray = np.divide(
-        found_s, least_s, out=np.ones_like(found_s), where=least_s > 0.0
-    ).max(axis=1)
-    return excess
-
-
 @dataclass(frozen=True, eq=False)
 class ModelShapes:
-    """All shapes of one model with one micro-batch size; ``closed`` are those whose plans were not
-    even listed."""
+    """All shapes of one model with one micro-batch size; ``pruned_shapes`` are those whose plans
+    were not even listed."""
 
     model: ModelProblem
     micro_batch_size: int
     shapes: tuple[Shape, ...]
-    closed: ClosedShapes = NONE_CLOSED
+    pruned_shapes: PrunedShapes = NONE_PRUNED
 
 
 class PricedShapes:
     """The shapes of ``model`` by number, their layers priced and their plans listed when they are
     asked for.
 
-    Of those that are ``lying`` only plans are listed whose groups within a layer lie as one of
-    these.
-    """
+    Of those that are ``placements`` only plans are listed whose groups within a layer lie as one of
+    these."""
 
     def __init__(
         self,
-        run: Run,
+        context: SearchContext,
         model: ModelProblem,
         graphs: Mapping[GraphKey, ModelGraph],
         plans: Sequence[UniformPlan],
-        lying: Lying | None = None,
+        placements: Placements | None = None,
     ) -> None:
-        self.run, self.model, self.plans, self._lying = run, model, plans, lying or {}
+        self.context, self.model, self.plans = context, model, plans
+        self._placements = placements or {}
         self._graphs, self._modes = graphs, tuple(dict.fromkeys(shape.recompute for shape in plans))
         self._priced: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
         self._stages: dict[LayerSizes, StageGraph] = {}  # which lie the same wherever groups do
@@ -171,29 +156,27 @@ class PricedShapes:
 
     def shape(self, number: int) -> Shape | None:
         """A shape, None where it has no plan."""
-        run, shape, graph = self.run, self.plans[number], self.graph(number)
-        plans = self.model.space.plans(shape, len(graph.sequence), *run.clusters)
+        context, shape, graph = self.context, self.plans[number], self.graph(number)
+        plans = self.model.space.plans(shape, len(graph.sequence), *context.clusters)
         parts = []
-        chosen_groups = self._lying.get(shape)
-        for groups, rows in plans.by_groups(run.hardware.cluster).items():
+        chosen_groups = self._placements.get(shape)
+        for groups, rows in plans.by_groups(context.hardware.cluster).items():
             what = graph.key, groups
             if chosen_groups is not None and groups not in chosen_groups:
                 continue
             if what not in self._priced:
-                self._priced[what] = run.hardware.price(
-                    graph, self._modes, groups, run.stores.estimates
+                self._priced[what] = context.hardware.price(
+                    graph, self._modes, groups, context.stores.estimates
                 )
-            costs, least = (
-                each[shape.recompute]
-                for each in (self._priced[what].costs, self._priced[what].least)
-            )
+            costs = self._priced[what].costs[shape.recompute]
+            least = self._priced[what].least[shape.recompute]
             chosen, of_machines = plans.some(rows), []
-            for machine in run.machines:
+            for machine in context.machines:
                 of_machines.append(
                     ShapePlans(graph, costs.sizes, chosen, machine, self._stages.get(costs.sizes))
                 )
                 self._stages[costs.sizes] = of_machines[-1].stages_on_device
-            machine_of = run.hardware.figures.machine_of if len(of_machines) > 1 else None
+            machine_of = context.hardware.figures.machine_of if len(of_machines) > 1 else None
             parts.append(
                 Part(of_machines[0], costs, least, groups, tuple(of_machines[1:]), machine_of)
             )

@@ -4,20 +4,16 @@ time, in area and in energy.
 An iteration's time is monotone in the forward and the backward time of every distinct layer,
 whatever the plan; memory and messages do not depend on the configuration; energy adds up over the
 layers. So among the plans of one shape a configuration that another one dominates need not be
-looked at. Where a schedule is not proven shortest it counts with the least time it may have.
-"""
+looked at. Where a schedule is not proven shortest it counts with the least time it may have."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from phaze_common.array_types import FloatArray, IntArray
 
 
 def dominators(columns: FloatArray, least: FloatArray | None = None) -> IntArray:
@@ -25,8 +21,7 @@ def dominators(columns: FloatArray, least: FloatArray | None = None) -> IntArray
     -1: shape (rows,).
 
     ``least`` are the values that a row can have at best, where these are not certain: only what is
-    no better even so counts. Of rows that are alike the first stays.
-    """
+    no better even so counts. Of rows that are alike the first stays."""
     best = columns if least is None else least
     order = np.lexsort((np.arange(len(columns)), columns.sum(axis=1)))
     found = np.full(len(columns), -1, dtype=np.int64)

@@ -13,45 +13,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable, OperatorTimes
 from Estimator.chips.least_prices import least_table
 from Estimator.plans.groups import LayerGroups
 from GraphExtractor.graph import GraphKey, ModelGraph, OperatorGraph, Recompute
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.designs.layer_times import chip_layer_costs
 from Solver.designs.network_times import PassNetwork, schedule_structure
-from Solver.designs.schedule_times import GraphTimes, ScheduledGraph
+from Solver.designs.schedule_times import GraphTimes, ScheduledGraph, over_passes
 from Solver.hardware import DesignedChips, PricedGraph
 from Solver.schedule.concurrency import concurrency_of, longest_chain
 from Solver.schedule.problem import CoreType, ScheduleStructure
 from Solver.schedule.solver import Effort
 from Solver.schedule.structure import closure, members
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 NEGLIGIBLE = (0.0, 0.05, 0.25)  # of the longest operator of a pass
-ROWS_AT_ONCE = 8192  # accelerators bounded together, which bounds memory
 
 
 @dataclass(frozen=True, eq=False)
 class BoundedChips(DesignedChips):
-    """Chips whose layers are priced by what none of their schedules is below, at peak rates and
-    compulsory traffic."""
+    """Chips whose layers cost what no schedule is below, at peak rates and compulsory traffic."""
 
     _tables: dict[GraphKey, LatencyTable] = field(default_factory=dict)
 
     @classmethod
     def of(cls, chips: DesignedChips) -> BoundedChips:
         """``chips`` as they are bounded."""
+        platform, solver = chips.platform, chips.solver
         return cls(
-            chips.accelerators,
-            chips.platform,
-            chips.cluster,
-            chips.software,
-            chips.solver,
-            space=chips.space,
+            chips.accelerators, platform, chips.cluster, chips.software, solver, space=chips.space
         )
 
     def price(
@@ -74,42 +65,21 @@ class BoundedChips(DesignedChips):
 
 
 def least_times(graph: ModelGraph, table: LatencyTable, network: PassNetwork) -> GraphTimes:
-    """What no schedule of a pass of ``graph`` goes below on the accelerators of ``table``, seconds
-    and joules apart."""
-    count, layers = len(table.accelerators), graph.layers
-    known: dict[OperatorGraph, FloatArray] = {}
-    found = np.zeros((2, 3, count, len(layers)))
-    for place, layer in enumerate(layers):
-        for which, operators in enumerate(
-            (layer.forward, layer.backward, layer.backward_selective)
-        ):
-            if (
-                operators not in known
-            ):  # many layers have nothing that selective recomputation runs again
-                known[operators] = _least_pass(operators, table, network)
-            found[:, which, :, place] = known[operators]
-    seconds, joules = found
-    return GraphTimes(seconds, seconds, joules, joules, np.full((count, 1), Effort.FIRST, np.int8))
-
-
-def _least_pass(graph: OperatorGraph, table: LatencyTable, network: PassNetwork) -> FloatArray:
-    """Seconds and joules of one pass, shape (2, accelerators)."""
+    """What no schedule of a pass goes below on the chips of ``table``, seconds and joules apart."""
     chips = table.accelerators
-    found = np.zeros((2, len(chips)))
-    if not graph.operators:
-        return found
-    waiting = frozenset(
-        place for place, each in enumerate(graph.operators) if each.collective is not None
-    )
-    structure = schedule_structure(graph)
-    for first in range(0, len(chips), ROWS_AT_ONCE):
-        rows = np.arange(first, min(first + ROWS_AT_ONCE, len(chips)))
-        times = network.operator_times(graph, table, rows)
-        found[0, rows] = least_makespan_s(
-            structure, waiting, times, chips.num_tc[rows], chips.num_vc[rows]
-        )
-        found[1, rows] = np.minimum(times.all_j, times.single_j).sum(axis=1)
-    return found
+
+    def least_pass(operators: OperatorGraph, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        each = enumerate(operators.operators)
+        waiting = frozenset(place for place, one in each if one.collective is not None)
+        structure = schedule_structure(operators)
+        times = network.operator_times(operators, table, rows)
+        cores = chips.num_tc[rows], chips.num_vc[rows]
+        joules = np.minimum(times.all_j, times.single_j).sum(axis=1)
+        return least_makespan_s(structure, waiting, times, *cores), joules
+
+    seconds, joules = over_passes(graph.layers, 2, np.arange(len(chips)), least_pass)
+    effort = np.full((len(chips), 1), Effort.FIRST, np.int8)
+    return GraphTimes(seconds, seconds, joules, joules, effort)
 
 
 def least_makespan_s(
@@ -125,18 +95,16 @@ def least_makespan_s(
     Operators of ``waiting`` are collectives, of which no more run at once than there are vector
     cores; all of them are counted and, where that is more, one chain of them. An operator of no
     weight takes no part of what others hold: so short ones are left out, by several thresholds,
-    where that makes the bound larger.
-    """
+    where that makes the bound larger."""
     least_s = np.minimum(times.all_s, times.single_s)
     chain = longest_chain(structure, {place: float(least_s[:, place].mean()) for place in waiting})
     best_s = np.zeros(len(least_s))
     for counted in dict.fromkeys((waiting, chain)):
         taken_s = least_s.copy()
         taken_s[:, sorted(waiting - counted)] = 0.0
-        best_s = np.maximum(
-            best_s,
-            _least_sum_s(structure, waiting, counted, taken_s, times.single_s, num_tc, num_vc),
-        )
+        cores = times.single_s, num_tc, num_vc
+        sum_s = _least_sum_s(structure, waiting, counted, taken_s, *cores)
+        best_s = np.maximum(best_s, sum_s)
     return best_s
 
 
@@ -154,10 +122,8 @@ def _least_sum_s(
     tensor = np.array([each is not CoreType.VC for each in structure.core_types])
     limits = ("tensor", num_tc), ("vector", num_vc), ("waiting", num_vc)
     kinds = np.where(tensor, 0, np.where([place in waiting for place in range(len(tensor))], 2, 1))
-    parallel = [
-        np.array(sorted(members(order.parallel(place))), dtype=np.int64)
-        for place in range(len(around))
-    ]
+    places = (sorted(members(order.parallel(place))) for place in range(len(around)))
+    parallel = [np.array(others, dtype=np.int64) for others in places]
     beside_it = [
         [others[kinds[others] == kind] for kind in range(len(limits))] for others in parallel
     ]

@@ -7,16 +7,14 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.pass_parts import PassParts, operator_parts
 from Estimator.plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
 from GraphExtractor.graph import OperatorGraph, Recompute
+from phaze_common.array_types import FloatArray
 from Solver.designs.schedule_times import BACKWARD, BACKWARD_SELECTIVE, FORWARD, ScheduledGraph
 from Solver.schedule.attribution import attributed
 from Solver.schedule.problem import Mode
-
-FloatArray = NDArray[np.float64]
 
 ATTRIBUTION_TIME_LIMIT_S = 60.0
 
@@ -27,8 +25,7 @@ def chip_layer_costs(
     """Layer costs under one recomputation mode, makespans whole; selective recomputation is part of
     the backward schedule.
 
-    With ``least`` they are what no schedule goes below.
-    """
+    With ``least`` they are what no schedule goes below."""
     graph, times = scheduled.graph, scheduled.times
     distinct, _ = moded_layers(graph, recompute)
     seconds, joules = (
@@ -54,8 +51,7 @@ def chip_layer_costs(
 
 
 def attributed_layer_costs(scheduled: ScheduledGraph, recompute: Recompute, row: int) -> LayerCosts:
-    """Layer costs on accelerator ``row`` alone, each pass attributed to causes along the critical
-    path of its schedule."""
+    """Layer costs on ``row`` alone, each pass attributed along its schedule's critical path."""
     whole = chip_layer_costs(scheduled, recompute).rows(np.array([row]))
     distinct, _ = moded_layers(scheduled.graph, recompute)
     layers = [(scheduled.graph.layers[each.index], each.mode) for each in distinct]
@@ -85,26 +81,22 @@ def _pass_parts(scheduled: ScheduledGraph, operators: OperatorGraph, row: int) -
     for each in schedule.assignments:
         alone[each.operator] = each.mode is Mode.ALL
     network, rows = scheduled.network, np.array([row])
-    priced, collective_s = (
-        scheduled.table.price(operators, rows, network.panels),
-        network.collectives_s(operators, rows),
-    )
+    priced = scheduled.table.price(operators, rows, network.panels)
+    collective_s = network.collectives_s(operators, rows)
     exposed_s = scheduled.exposed_s(operators, row, schedule)
     parts = operator_parts(operators, priced, 0, alone, collective_s.reshape(-1), exposed_s)
     return attributed(problem, schedule, parts)
 
 
 def _costs_of(parts: Sequence[PassParts], total_s: FloatArray) -> PassCosts:
-    """Parts of distinct layers as costs of one configuration; ``total_s`` (1, layers) is what the
-    search found for each."""
+    """Parts of layers as costs of one configuration; ``total_s`` (1, layers): the search's."""
     nothing = np.zeros((1, len(parts)))
     columns = {
         field.name: np.array([[getattr(each, field.name) for each in parts]])
         for field in fields(PassParts)
     }
     known_s = np.array([[each.total_s for each in parts]])
-    scale = np.divide(
-        total_s, known_s, out=np.ones_like(total_s), where=known_s > 0.0
-    )  # 1 but for rounding
+    # 1 but for rounding
+    scale = np.divide(total_s, known_s, out=np.ones_like(total_s), where=known_s > 0.0)
     scaled = {name: column * scale for name, column in columns.items()}
     return PassCosts(host_s=nothing, products_s=nothing, **scaled)

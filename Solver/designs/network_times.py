@@ -16,8 +16,7 @@ the chip to itself wherever another one that may run at that time communicates t
 makes one core no choice). So two never share what each was priced to have alone; a real chip may be
 faster, by work that it finds for idle cores meanwhile, and is never slower. Every schedule solver
 sees plain latencies: its optimum and bound are exact for them, in a search over thousands of
-accelerators as in the evaluation of one.
-"""
+accelerators as in the evaluation of one."""
 
 from __future__ import annotations
 
@@ -25,21 +24,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable, OperatorTimes, occupies
 from Estimator.cost_model import PieceTimes
 from Estimator.plans.streams import exposed_s
 from GraphExtractor.graph import Collective, Operator, OperatorGraph
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.schedule.problem import CoreType, ScheduleStructure
 from Solver.schedule.structure import closure, members
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
-ALONE_FACTOR = (
-    2.0  # times the serial schedule: no schedule that has an operator this long is as short
-)
+# Times the serial schedule: no schedule that has an operator this long is as short
+ALONE_FACTOR = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +43,7 @@ class PassNetwork:
     products run in ``panels``.
 
     Where accelerators have different links there are ``others`` besides: ``network_of`` is the
-    place of each one's network among all, shape (accelerators,); None: there is one.
-    """
+    place of each one's network among all, shape (accelerators,); None: there is one."""
 
     seconds: Callable[[Collective], float]
     panels: int = 1
@@ -57,8 +51,7 @@ class PassNetwork:
     network_of: IntArray | None = None
 
     def seconds_on(self, rows: IntArray | slice) -> Callable[[Collective], float | FloatArray]:
-        """Prices a collective on the accelerators ``rows``: one number for all, or an array of
-        shape (rows,)."""
+        """Prices a collective on the accelerators ``rows``: one number, or an array (rows,)."""
         if self.network_of is None:
             return self.seconds
         place, every = self.network_of[rows], (self.seconds, *self.others)
@@ -72,8 +65,7 @@ class PassNetwork:
         return seconds
 
     def distinct(self, count: int) -> tuple[IntArray, IntArray]:
-        """An accelerator of each network among so many, (networks,), and the place of each one's,
-        (accelerators,)."""
+        """An accelerator of each network, (networks,), and each one's place, (accelerators,)."""
         network_of = np.zeros(count, np.int64) if self.network_of is None else self.network_of
         _, rows, places = np.unique(network_of, return_index=True, return_inverse=True)
         return rows, places.reshape(-1)
@@ -81,8 +73,7 @@ class PassNetwork:
     def collectives_s(
         self, graph: OperatorGraph, rows: IntArray | slice = slice(None)
     ) -> FloatArray:
-        """Seconds of the collectives of ``graph``, in its order; shape (collectives,), of many
-        networks (collectives, rows)."""
+        """Seconds of the collectives in order: (collectives,), of many networks by ``rows`` too."""
         found = [
             operator.collective for operator in graph.operators if operator.collective is not None
         ]
@@ -97,8 +88,7 @@ class PassNetwork:
         pieces: PieceTimes[FloatArray],
         rows: IntArray | slice = slice(None),
     ) -> FloatArray:
-        """What streaming adds to operators whose ``pieces`` take so long on ``rows``; shape (rows,
-        operators), as those have."""
+        """What streaming adds to operators whose ``pieces`` take so long; (rows, operators)."""
         exposed, seconds = np.zeros_like(pieces.first_s), self.seconds_on(rows)
         for place, operator in enumerate(graph.operators):
             if operator.streamed:
@@ -113,16 +103,13 @@ class PassNetwork:
         schedules may use them.
 
         Raises:
-            InputError: the table was made for other graphs.
-        """
+            InputError: the table was made for other graphs."""
         times = table.times(graph, rows, self.collectives_s(graph, rows), self.panels)
         if not any(operator.streamed for operator in graph.operators):
             return times
         single, spread = table.piece_times(graph, rows, self.panels)
-        single_s, all_s = (
-            times.single_s + self.exposed_s(graph, single, rows),
-            times.all_s + self.exposed_s(graph, spread, rows),
-        )
+        single_s = times.single_s + self.exposed_s(graph, single, rows)
+        all_s = times.all_s + self.exposed_s(graph, spread, rows)
         single_j, alone = times.single_j.copy(), sharing_links(graph)
         single_s[:, alone] = ALONE_FACTOR * all_s.sum(axis=1)[:, None]
         single_j[:, alone] = times.all_j[:, alone]
@@ -130,17 +117,16 @@ class PassNetwork:
 
 
 def sharing_links(graph: OperatorGraph) -> list[int]:
-    """Places of the operators of ``graph`` that stream while another one that communicates may
-    run."""
+    """Operators that stream while another one that communicates may run: their places."""
     order = closure(schedule_structure(graph))
     communicates = [
         operator.collective is not None or bool(operator.streamed) for operator in graph.operators
     ]
+    streamed = (place for place, operator in enumerate(graph.operators) if operator.streamed)
     return [
         place
-        for place, operator in enumerate(graph.operators)
-        if operator.streamed
-        and any(communicates[other] for other in members(order.parallel(place)))
+        for place in streamed
+        if any(communicates[other] for other in members(order.parallel(place)))
     ]
 
 

@@ -4,24 +4,24 @@ tensors between its layers."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from Estimator.chips.energy import OperatorEnergy
 from Estimator.plans.layer_costs import layer_names, moded_layers, run_again
 from GraphExtractor.graph import Operator, OperatorKind
 from Solver.designs.confirmed_schedules import LayerSchedule
 from Solver.designs.joint import Choice
-from Solver.designs.run import Run
 from Solver.designs.schedule_records import KeptTensor, PricedOperator
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips, ExistingDevice
 from Solver.schedule.problem import Mode
 
 
 def scheduled_operators(
-    run: Run, row: int, schedules: Sequence[LayerSchedule]
+    context: SearchContext, row: int, schedules: Sequence[LayerSchedule]
 ) -> Iterator[PricedOperator]:
-    """Operators of the layers of the best design on accelerator ``row``, in the mode in which its
-    schedules run them."""
-    hardware = run.hardware
+    """Operators of the best design on ``row``, in the mode in which its schedules run them."""
+    hardware = context.hardware
     assert isinstance(hardware, DesignedChips)  # others have no schedules
     energy = OperatorEnergy(hardware.accelerators.accelerator(row), hardware.platform)
     for item in schedules:
@@ -29,30 +29,32 @@ def scheduled_operators(
             operator = item.operators.operators[each.operator]
             traffic = energy.traffic(operator, all_cores=each.mode is Mode.ALL)
             seconds = each.end_s - each.start_s - float(item.exposed_s[each.operator])
-            yield PricedOperator(
-                *(
-                    item.model,
-                    item.layer,
-                    item.graph.partition("_")[0],
-                    item.layers,
-                    operator.name,
-                    operator.kind.value,
-                ),
-                *(
-                    item.repeats,
-                    operator.flops,
-                    _vector_operations(operator),
-                    traffic.hbm_bytes,
-                    seconds,
-                    traffic.energy,
-                ),
+            yield _priced(
+                operator,
+                model=item.model,
+                layer=item.layer,
+                graph=item.graph.partition("_")[0],
+                layers=item.layers,
+                repeats=item.repeats,
+                hbm_bytes=traffic.hbm_bytes,
+                seconds=seconds,
+                energy=traffic.energy,
             )
 
 
-def streamed_operators(run: Run, choice: Choice) -> Iterator[PricedOperator]:
-    """Operators of the layers of the chosen plan on a device that exists, collectives left out,
-    which its network prices."""
-    hardware = run.hardware
+def _priced(operator: Operator, **where_and_costs: Any) -> PricedOperator:
+    return PricedOperator(
+        name=operator.name,
+        kind=operator.kind.value,
+        flops=operator.flops,
+        vector_operations=sum(work.elements for work in operator.vector),
+        **where_and_costs,
+    )
+
+
+def streamed_operators(context: SearchContext, choice: Choice) -> Iterator[PricedOperator]:
+    """Operators of the chosen plan on a device that exists, without collectives."""
+    hardware = context.hardware
     assert isinstance(hardware, ExistingDevice)
     _, shape = choice.group.locate(choice.point)
     graph, plan = shape.graph, choice.group.plan(choice.point)
@@ -72,17 +74,16 @@ def streamed_operators(run: Run, choice: Choice) -> Iterator[PricedOperator]:
                     continue
                 seconds = hardware.operator_seconds(operator, plan.panels)
                 moved = float(operator.bytes_read + operator.bytes_written)
-                yield PricedOperator(
-                    *(
-                        graph.key.model,
-                        layer.name,
-                        graph_name,
-                        mine,
-                        operator.name,
-                        operator.kind.value,
-                        len(mine),
-                    ),
-                    *(operator.flops, _vector_operations(operator), moved, seconds, None),
+                yield _priced(
+                    operator,
+                    model=graph.key.model,
+                    layer=layer.name,
+                    graph=graph_name,
+                    layers=mine,
+                    repeats=len(mine),
+                    hbm_bytes=moved,
+                    seconds=seconds,
+                    energy=None,
                 )
 
 
@@ -92,10 +93,5 @@ def layer_tensors(choice: Choice) -> Iterator[KeptTensor]:
     names = layer_names(shape.graph)
     for each in shape.graph.tensors:
         destinations = tuple(names[layer] for layer in each.destinations)
-        yield KeptTensor(
-            shape.graph.key.model, names[each.source], destinations, each.bytes, each.gradient_bytes
-        )
-
-
-def _vector_operations(operator: Operator) -> int:
-    return sum(work.elements for work in operator.vector)
+        ends = shape.graph.key.model, names[each.source], destinations
+        yield KeptTensor(*ends, each.bytes, each.gradient_bytes)

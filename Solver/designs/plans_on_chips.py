@@ -7,41 +7,36 @@ x times as long, x at most 1,
     seconds >= x * (seconds where it was evaluated)
 
 wherever memory is no larger and streams no faster. Near a chip that was evaluated that is nearly
-exact, which lets a few evaluations close thousands of chips.
-"""
+exact, which lets a few evaluations close thousands of chips."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.progress import SilentProgress
-from Solver.designs.chip_screen import Screen
-from Solver.designs.costs import PricedShapes, Shape, pass_seconds
-from Solver.designs.run import Run
+from Solver.best_first import PROVEN, best_first
+from Solver.designs.costs import Part, PricedShapes, Shape, pass_seconds
+from Solver.designs.pruning_bounds import PruningBounds
+from Solver.designs.search_context import SearchContext
 from Solver.designs.shape_bounds_on_chips import at_peak_rates, like_layers
 from Solver.designs.shape_dominance import sample_joules_of
 from Solver.hardware import DesignedChips
-from Solver.plans.best_plan import ConfigurationPlans, Hint
+from Solver.plans.best_plan import BestPlan, ConfigurationPlans
+from Solver.plans.cut_levels import Hint
 from Solver.plans.least_iterations import Work
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
-PROVEN = 1e-9  # relative gap below which a value is said to be proven
 
 
 @dataclass(frozen=True, eq=False)
 class _Evaluated:
-    """Seconds of the best plan, and those that none is below, where layers take ``layers_s``
-    (passes,) with this memory."""
+    """Seconds of the best plan, and what none is below, where layers take ``layers_s``."""
 
     layers_s: FloatArray
     memory_bytes: float
@@ -51,114 +46,93 @@ class _Evaluated:
     hint: Hint | None
 
 
-@dataclass(eq=False)
-class EvaluatedPlans:
-    """What was evaluated so far on the same cluster, by shape of plans and where its groups lie.
+class _Evaluations:
+    """What was evaluated of one shape of plans whose groups lie alike."""
 
-    Prices and areas of chips decide nothing of it, so that it holds under other ones.
-    """
+    def __init__(self) -> None:
+        self.found: list[_Evaluated] = []
+        self._alike: dict[tuple[bytes, float, float], _Evaluated] = {}
 
-    _found: dict[tuple[str, UniformPlan, LayerGroups], list[_Evaluated]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-    _alike: dict[tuple[object, ...], _Evaluated] = field(default_factory=dict)
-
-    def add(self, key: tuple[str, UniformPlan, LayerGroups], evaluated: _Evaluated) -> None:
-        """One more."""
-        self._found[key].append(evaluated)
-        self._alike[
-            (key, *_what(evaluated.layers_s, evaluated.memory_bytes, evaluated.stream_bytes_per_s))
-        ] = evaluated
-
-    def same(
-        self,
-        key: tuple[str, UniformPlan, LayerGroups],
-        layers_s: FloatArray,
-        memory_bytes: float,
-        stream_bytes_per_s: float,
-    ) -> _Evaluated | None:
-        """What was evaluated on layers that take the same; None where nothing was."""
-        return self._alike.get((key, *_what(layers_s, memory_bytes, stream_bytes_per_s)))
+    def like(
+        self, layers_s: FloatArray, memory: float, stream: float, find: Callable[[], BestPlan]
+    ) -> _Evaluated:
+        """What was evaluated on layers that take the same, else what ``find`` evaluates."""
+        key = layers_s.tobytes(), memory, stream
+        if key not in self._alike:
+            best = find()
+            proven = best.iteration_s, best.bound_s, best.hint
+            self._alike[key] = _Evaluated(layers_s, memory, stream, *proven)
+            self.found.append(self._alike[key])
+        return self._alike[key]
 
     def least_s(
-        self,
-        key: tuple[str, UniformPlan, LayerGroups],
-        layers_s: FloatArray,
-        memory: FloatArray,
-        streams: FloatArray,
-        first: int,
+        self, layers_s: FloatArray, memory: FloatArray, streams: FloatArray, first: int
     ) -> FloatArray:
-        """Seconds that no plan is below on chips with ``layers_s`` (chips, passes), by what was
-        evaluated from ``first`` on."""
+        """Seconds that no plan is below, by evaluations from ``first`` on; (chips,)."""
         least = np.zeros(len(layers_s))
-        for each in self._found[key][first:]:
-            alike = np.flatnonzero(
-                (memory <= each.memory_bytes) & (streams <= each.stream_bytes_per_s)
-            )
-            takes = each.layers_s > 0.0
-            times = (layers_s[alike][:, takes] / each.layers_s[takes]).min(axis=1, initial=1.0)
-            least[alike] = np.maximum(
-                least[alike], times * each.least_s if np.isfinite(each.least_s) else np.inf
-            )
+        for each in self.found[first:]:
+            no_better = (memory <= each.memory_bytes) & (streams <= each.stream_bytes_per_s)
+            rows, takes = np.flatnonzero(no_better), each.layers_s > 0.0
+            times = (layers_s[rows][:, takes] / each.layers_s[takes]).min(axis=1, initial=1.0)
+            scaled_s = times * each.least_s if np.isfinite(each.least_s) else np.inf
+            least[rows] = np.maximum(least[rows], scaled_s)
         return least
 
-    def count(self, key: tuple[str, UniformPlan, LayerGroups]) -> int:
-        """How many there are of a kind."""
-        return len(self._found[key])
 
+class EvaluatedPlans:
+    """What was evaluated so far on the same cluster, by model, shape of plans and placement.
 
-def _what(
-    layers_s: FloatArray, memory_bytes: float, stream_bytes_per_s: float
-) -> tuple[object, ...]:
-    return layers_s.tobytes(), memory_bytes, stream_bytes_per_s
+    Prices and areas of chips decide nothing of it, so that it holds under other ones."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, UniformPlan, LayerGroups], _Evaluations] = defaultdict(
+            _Evaluations
+        )
+
+    def of(self, model: str, shape: Shape) -> list[_Evaluations]:
+        """Those of each part of a shape."""
+        return [self._known[model, shape.plan, part.groups] for part in shape.parts]
 
 
 class ModelOnChips:
-    """The plans of ``model`` on the chips of ``run``: arrays of shape (chips,), or (shapes, chips)
-    by place in ``numbers``.
+    """The plans of ``model`` on the chips of ``context``.
 
-    ``most`` is what no plan of a shape exceeds, ``found`` what the best evaluated one reaches.
-    """
+    Arrays have shape (chips,), or (shapes, chips) by place in ``numbers``.
+
+    ``upper`` is what no plan of a shape exceeds, ``found`` what the best evaluated one reaches."""
 
     def __init__(
         self,
-        run: Run,
-        screen: Screen,
+        context: SearchContext,
+        bounds: PruningBounds,
         numbers: Sequence[int],
         evaluated: EvaluatedPlans,
         *,
         bounded: bool,
     ) -> None:
-        """Of the shapes of ``screen`` those with these ``numbers``; ``bounded``, by the lines of
-        their plans from the start."""
-        assert isinstance(run.hardware, DesignedChips)
-        self.model, self.numbers, self._hardware, self._evaluated = (
-            screen.model,
-            tuple(numbers),
-            run.hardware,
-            evaluated,
-        )
-        self._objective, self._bounds = run.problem.objective, screen.shape_bounds
-        self._priced = PricedShapes(run, screen.model, screen.graphs, screen.shapes)
+        """The shapes with these ``numbers``; ``bounded`` by the lines of their plans at first."""
+        assert isinstance(context.hardware, DesignedChips)
+        self.model, self.numbers, self._evaluated = bounds.model, tuple(numbers), evaluated
+        self._hardware: DesignedChips = context.hardware
+        self._objective, self._bounds = context.problem.objective, bounds.shape_bounds
+        self._priced = PricedShapes(context, bounds.model, bounds.graphs, bounds.shapes)
         self._shapes: dict[int, Shape | None] = {}
-        self._used: dict[
-            int, list[int]
-        ] = {}  # evaluated plans by which a shape is bounded already, by part
+        # Evaluated plans by which a shape is bounded already, by part
+        self._used: dict[int, list[int]] = {}
         self._hints: dict[tuple[int, int], Hint] = {}
-        self.figures, count = run.hardware.figures, run.hardware.configurations
-        roomiest, own = float(max(run.problem.memory_bytes)), self.figures.memory_bytes
-        self._memory = np.full(count, roomiest) if own is None else own
-        allowed = np.isin(self._memory, run.problem.memory_bytes)
-        self.most = np.where(allowed, np.full((len(self.numbers), count), np.inf), -np.inf)
+        self.figures, count = context.hardware.figures, context.hardware.configurations
+        largest, own = float(max(context.problem.memory_bytes)), self.figures.memory_bytes
+        self._memory = np.full(count, largest) if own is None else own
+        allowed = np.isin(self._memory, context.problem.memory_bytes)
+        self.upper = np.where(allowed, np.full((len(self.numbers), count), np.inf), -np.inf)
         self.found, self.proven = np.full(count, -np.inf), np.full(count, -np.inf)
         if bounded:
-            self._bound_all(run.hardware)
+            self._bound_all(context.hardware)
 
     @property
     def reach(self) -> FloatArray:
-        """What no plan exceeds on each chip, that of evaluated ones being what is proven of
-        them."""
-        reach: FloatArray = np.maximum(self.most.max(axis=0, initial=-np.inf), self.proven)
+        """What no plan exceeds on each chip, of evaluated ones what is proven of them."""
+        reach: FloatArray = np.maximum(self.upper.max(axis=0, initial=-np.inf), self.proven)
         return reach
 
     def price(self, place: int) -> None:
@@ -169,75 +143,67 @@ class ModelOnChips:
         self.tighten(place)
 
     def tighten(self, place: int) -> None:
-        """Bound the plans of a shape that is priced by its layers and by what was evaluated
-        meanwhile."""
+        """Bound the plans of a priced shape by its layers and by what was evaluated meanwhile."""
         shape = self._shapes.get(place)
         if shape is None:
             if place in self._shapes:
-                self.most[place] = -np.inf  # it has no plan
+                self.upper[place] = -np.inf  # it has no plan
             return
-        keys = [(self.model.name, shape.plan, part.groups) for part in shape.parts]
-        first = self._used[place] or [0] * len(keys)
-        streams, parts_s = self.figures.stream_bytes_per_s, []
-        for key, part, seen in zip(keys, shape.parts, first, strict=True):
-            of_layers = pass_seconds(part.least)
-            parts_s.append(self._evaluated.least_s(key, of_layers, self._memory, streams, seen))
+        evaluated = self._evaluated.of(self.model.name, shape)
+        first = self._used[place] or [0] * len(evaluated)
+        streams = self.figures.stream_bytes_per_s
+        parts_s = [
+            each.least_s(pass_seconds(part.least), self._memory, streams, seen)
+            for each, part, seen in zip(evaluated, shape.parts, first, strict=True)
+        ]
         least_s = np.min(parts_s, axis=0)
         if not self._used[place]:
             least_s = np.maximum(least_s, self._on_lines(place, shape))
-        if len(keys) == 1:  # of several parts the least is not the largest of the leasts
-            self._used[place] = [self._evaluated.count(key) for key in keys]
-        still = self.most[place] > -np.inf
-        most = self._value(least_s, sample_joules_of(shape, len(self.figures), least=True))
-        self.most[place, still] = np.minimum(self.most[place], most)[still]
+        if len(evaluated) == 1:  # of several parts the least is not the largest of the leasts
+            self._used[place] = [len(each.found) for each in evaluated]
+        still = self.upper[place] > -np.inf
+        upper = self._value(least_s, sample_joules_of(shape, len(self.figures), least=True))
+        self.upper[place, still] = np.minimum(self.upper[place], upper)[still]
 
     def evaluate(self, row: int) -> None:
-        """Find the best plan on one chip: shapes by what they may reach, until none can be
-        better."""
-        while True:
-            place = int(np.argmax(self.most[:, row]))
-            if self.most[place, row] <= max(self.found[row], 0.0) * (1.0 + PROVEN):
-                return
-            if place not in self._shapes:
-                self.price(place)
-            elif (shape := self._shapes[place]) is not None:
-                self._evaluate(place, shape, row)
-                self.tighten(place)
+        """Find the best plan on one chip, shapes best first."""
+        places, shapes = np.arange(len(self.numbers)), _ShapesOnChip(self, row)
+        best_first(places, [shapes], shapes.incumbent)
 
-    def _evaluate(self, place: int, shape: Shape, row: int) -> None:
-        seconds, least_s = self._best_s(place, shape, row)
-        value = self._value_at(shape, seconds, row, least=False)
-        most = self._value_at(shape, least_s / float(shape.excess[row]), row, least=True)
-        if most > max(value, self.found[row]) * (1.0 + PROVEN) and shape.excess[row] > 1.0:
+    def refine(self, place: int, row: int) -> int:
+        """Price a shape or, if it is priced, find its best plan on one chip."""
+        shape = self._shapes.get(place)
+        if shape is None:
+            self.price(place)
+            return 0
+        found, upper = self._found(place, shape, row)
+        if upper > max(found, self.found[row]) * (1.0 + PROVEN) and shape.excess[row] > 1.0:
             shape = self._shapes[place] = shape.proven_at(self._hardware, row)
-            seconds, least_s = self._best_s(place, shape, row)
-            value = self._value_at(shape, seconds, row, least=False)
-            most = self._value_at(shape, least_s / float(shape.excess[row]), row, least=True)
-        self.found[row], self.proven[row] = max(self.found[row], value), max(self.proven[row], most)
-        self.most[place, row] = -np.inf
+            found, upper = self._found(place, shape, row)
+        self.found[row] = max(self.found[row], found)
+        self.proven[row] = max(self.proven[row], upper)
+        self.upper[place, row] = -np.inf
+        self.tighten(place)
+        return 1
 
-    def _best_s(self, place: int, shape: Shape, row: int) -> tuple[float, float]:
-        """Seconds of the best plan of a shape on a chip, and those that none is below; infinite
-        where none fits."""
+    def _found(self, place: int, shape: Shape, row: int) -> tuple[float, float]:
+        """What the best plan of a shape reaches on a chip, and what none exceeds; -inf: no fit."""
         memory, stream = float(self._memory[row]), float(self.figures.stream_bytes_per_s[row])
         found = list[_Evaluated]()
-        for which, part in enumerate(shape.parts):
-            key, layers_s = (
-                (self.model.name, shape.plan, part.groups),
-                pass_seconds(part.costs, np.array([row]))[0],
-            )
-            known = self._evaluated.same(key, layers_s, memory, stream)
-            if known is None:
+        for which, each in enumerate(self._evaluated.of(self.model.name, shape)):
+            part, hint = shape.parts[which], self._hints.get((place, which))
+
+            def find(part: Part = part, hint: Hint | None = hint) -> BestPlan:
                 plans = ConfigurationPlans(part.plans_on(row), part.costs, row, memory)
-                best = plans.best(hint=self._hints.get((place, which)))
-                known = _Evaluated(
-                    layers_s, memory, stream, best.iteration_s, best.bound_s, best.hint
-                )
-                self._evaluated.add(key, known)
-            if known.hint is not None:
-                self._hints[place, which] = known.hint
-            found.append(known)
-        return min(each.best_s for each in found), min(each.least_s for each in found)
+                return plans.best(hint=hint)
+
+            layers_s = pass_seconds(part.costs, np.array([row]))[0]
+            found.append(each.like(layers_s, memory, stream, find))
+            if found[-1].hint is not None:
+                self._hints[place, which] = found[-1].hint
+        best_s, least_s = min(each.best_s for each in found), min(each.least_s for each in found)
+        upper = self._value_at(shape, least_s / float(shape.excess[row]), row, least=True)
+        return self._value_at(shape, best_s, row, least=False), upper
 
     def _value_at(self, shape: Shape, seconds: float, row: int, *, least: bool) -> float:
         if not np.isfinite(seconds):
@@ -246,8 +212,7 @@ class ModelOnChips:
         return float(self._value(np.full(len(self.figures), seconds), joules)[row])
 
     def _value(self, seconds: FloatArray, joules: FloatArray) -> FloatArray:
-        """The objective of each chip with an iteration of so many seconds, -inf where that is
-        infinite."""
+        """The objective of each chip; -inf where the iteration takes infinitely long."""
         space = self.model.space
         with np.errstate(divide="ignore", invalid="ignore"):
             throughput = space.base.global_batch_size / seconds
@@ -255,10 +220,8 @@ class ModelOnChips:
         return np.where(throughput > 0.0, np.where(np.isnan(values), np.inf, values), -np.inf)
 
     def _on_lines(self, place: int, shape: Shape) -> FloatArray:
-        """Seconds that no plan is below by the lines of all plans of a shape."""
-        works = [
-            Work.of(part.least, like_layers(shape.graph, part.plans.sizes)) for part in shape.parts
-        ]
+        alike = (like_layers(shape.graph, part.plans.sizes) for part in shape.parts)
+        works = (Work.of(part.least, each) for part, each in zip(shape.parts, alike, strict=True))
         work = reduce(Work.or_less, works)
         least_s, lines = np.full(len(self.figures), np.inf), self._bounds.lines(self.numbers[place])
         for size, line in lines.items():
@@ -268,18 +231,39 @@ class ModelOnChips:
 
     def _bound_all(self, hardware: DesignedChips) -> None:
         places = {number: place for place, number in enumerate(self.numbers)}
-        most = np.full_like(self.most, -np.inf)
+        upper = np.full_like(self.upper, -np.inf)
         for each in self._bounds.on(hardware, self.numbers, at_peak_rates):
             mine, place = self._memory == each.memory_bytes, places[each.number]
-            most[place, mine] = self._value(each.seconds, each.joules)[mine]
-        self.most = np.minimum(self.most, most)
+            upper[place, mine] = self._value(each.seconds, each.joules)[mine]
+        self.upper = np.minimum(self.upper, upper)
+
+
+@dataclass(frozen=True)
+class _ShapesOnChip:
+    """The shapes of a model by what their plans may reach on one chip: a ``Level``."""
+
+    model: ModelOnChips
+    row: int
+    deferred = False
+
+    def bound(self, candidates: IntArray) -> FloatArray:
+        upper: FloatArray = self.model.upper[candidates, self.row]
+        return upper
+
+    def refine(self, candidates: IntArray) -> int:
+        return self.model.refine(int(candidates[0]), self.row)
+
+    def incumbent(self) -> float:
+        """The least bound that exceeds the best plan found."""
+        found = max(float(self.model.found[self.row]), 0.0)
+        return float(np.nextafter(found * (1.0 + PROVEN), np.inf))
 
 
 class PlansOnChips:
-    """All models of a problem on the chips of ``run``, together; arrays of shape (chips,)."""
+    """All models of a problem on the chips of ``context``, together; arrays of shape (chips,)."""
 
-    def __init__(self, run: Run, models: Sequence[ModelOnChips]) -> None:
-        self._models, self._combination = tuple(models), run.problem.combination
+    def __init__(self, context: SearchContext, models: Sequence[ModelOnChips]) -> None:
+        self._models, self._combination = tuple(models), context.problem.combination
 
     @property
     def reach(self) -> FloatArray:
@@ -307,8 +291,7 @@ class PlansOnChips:
         return np.where(together > 0.0, together, 0.0)
 
 
-def quiet(run: Run, hardware: DesignedChips) -> Run:
-    """``run`` on other hardware, asked for its best alone and without a word."""
-    return replace(
-        run.on(hardware), progress=SilentProgress(), problem=replace(run.problem, front=())
-    )
+def quiet(context: SearchContext, hardware: DesignedChips) -> SearchContext:
+    """``context`` on other hardware, asked for its best alone and without a word."""
+    problem = replace(context.problem, front=())
+    return replace(context.on(hardware), progress=SilentProgress(), problem=problem)

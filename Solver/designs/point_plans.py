@@ -7,22 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.degrees import UniformPlan
+from phaze_common.array_types import FloatArray
 from Solver.chip_figures import ChipFigures
 from Solver.designs.costs import Part, Shape
-from Solver.plans.best_plan import BestPlan, ConfigurationPlans, Hint
+from Solver.plans.best_plan import BestPlan, ConfigurationPlans
+from Solver.plans.cut_levels import Hint
 from Solver.plans.shape_plans import ShapePlans
 from Solver.problem import Objective
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The best plan of a point: its seconds, what none is below, bytes of its fullest stage, and
-    degrees."""
+    """The best plan of a point: seconds, their bound, bytes of its fullest stage, degrees."""
 
     iteration_s: float
     least_s: float
@@ -39,8 +37,7 @@ class PointPlans:
     under ``shapes[s]``.
 
     ``figures`` are those of every point; what devices that are bought count depends on the
-    ``objective``.
-    """
+    ``objective``."""
 
     def __init__(
         self,
@@ -73,11 +70,11 @@ class PointPlans:
         least_s = np.inf
         for place, part in enumerate(shape.parts):
             plans, of_shape = self._of(part, row), (point // self._configurations, place)
-            found = plans.best(
+            incumbent_s, hint = (
                 np.inf if best is None else best.iteration_s,
                 self._hints.get(of_shape),
-                self._most_steps,
             )
+            found = plans.best(incumbent_s, hint, self._most_steps)
             least_s = min(least_s, found.bound_s)
             if found.hint is not None:
                 best = found
@@ -104,11 +101,8 @@ class PointPlans:
             found, weights = self._of(part, row).best(), self._weights_of(part, row)
             if weights is not None:
                 counted = np.where(np.isinf(weights), 1.0, weights)
-                found = replace(
-                    found,
-                    plan_s=found.plan_s / counted,
-                    plan_bounds_s=found.plan_bounds_s / counted,
-                )
+                plan_s, bounds_s = found.plan_s / counted, found.plan_bounds_s / counted
+                found = replace(found, plan_s=plan_s, plan_bounds_s=bounds_s)
             solved.append((part.plans_on(row), found))
         return solved
 
@@ -117,6 +111,5 @@ class PointPlans:
         return ConfigurationPlans(part.plans_on(row), costs, row, self._memory_bytes, weights)
 
     def _weights_of(self, part: Part, row: int) -> FloatArray | None:
-        """What the seconds of the plans of a part count on a configuration; None where all count
-        alike."""
+        """What the seconds of the plans of a part count; None where all count alike."""
         return self._figures.weights(self._objective, row, part.plans.plans.devices)

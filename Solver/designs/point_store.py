@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from phaze_common.arrays import load_arrays, store_arrays
 from phaze_common.files import content_key, load_or_set_aside
 from phaze_common.numbers import number
@@ -23,31 +23,28 @@ class StoredPoints:
     """Results of one batch, all of shape (points,).
 
     Indices, and of the best plan its seconds (inf: infeasible), what no plan is below, bytes of its
-    fullest stage, and degrees.
-    """
+    fullest stage, and degrees."""
 
-    points: NDArray[np.int64]
-    iteration_s: NDArray[np.float64]
-    least_s: NDArray[np.float64]
-    memory_bytes: NDArray[np.float64]
-    dp: NDArray[np.int64]
-    pp: NDArray[np.int64]
+    points: IntArray
+    iteration_s: FloatArray
+    least_s: FloatArray
+    memory_bytes: FloatArray
+    dp: IntArray
+    pp: IntArray
 
 
 @dataclass(frozen=True, eq=False)
 class StoredBounds:
-    """Lower bounds on the iteration seconds of points of a group, shape (points,); infinite where
-    none is asked for."""
+    """Lower bounds on the seconds of points, shape (points,); infinite where none is asked for."""
 
-    bound_s: NDArray[np.float64]
+    bound_s: FloatArray
 
 
 class PointStore:
     """Files in a folder that belongs to one point group; the folder's name is the hash of the
     group's inputs.
 
-    Without a folder nothing is kept.
-    """
+    Without a folder nothing is kept."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -57,15 +54,12 @@ class PointStore:
         """The hash; empty without a folder."""
         return "" if self._folder is None else self._folder.name
 
-    def bounds(
-        self, asked: NDArray[np.bool_], compute: Callable[[NDArray[np.bool_]], NDArray[np.float64]]
-    ) -> NDArray[np.float64]:
+    def bounds(self, asked: BoolArray, compute: Callable[[BoolArray], FloatArray]) -> FloatArray:
         """The bounds of the points that are ``asked``: stored ones, else ``compute(asked)``, which
         are then stored.
 
         Of which points there are bounds follows from the objective and the front, which a later run
-        may change.
-        """
+        may change."""
         if self._folder is None:
             return compute(asked)
         path = self._folder / f"bounds-{content_key(np.packbits(asked).tobytes().hex())}.npz"
@@ -76,14 +70,12 @@ class PointStore:
         return stored.bound_s
 
     def append(self, batch: StoredPoints) -> None:
-        """Write one batch; it is on disk when this returns. Equal batches have equal names, so
-        nothing is stored twice."""
+        """Write one batch; it is on disk when this returns. Equal batches have equal names."""
         if self._folder is not None:
             store_arrays(self._folder / f"points-{content_key(batch.points.tolist())}.npz", batch)
 
     def load(self) -> list[StoredPoints]:
-        """All stored batches; damaged ones are set aside and named in the log, so their points are
-        evaluated again."""
+        """All stored batches; damaged ones are set aside, and their points evaluated again."""
         if self._folder is None:
             return []
         paths = sorted(self._folder.glob("points-*.npz"))

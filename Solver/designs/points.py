@@ -2,46 +2,40 @@
 bound, or infeasible.
 
 A point is one configuration under one shape of plans (tp, cp, ep, sequence parallelism,
-recomputation), with the best of all plans and cuts there are. It is closed only by an evaluated
+recomputation), with the best of all plans and cuts there are. It is pruned only by an evaluated
 point at least as good as its *bound* in all axes of the front that is asked for and, unless the
 objective is monotone in these, under the objective; or by a configuration that dominates it under
-the same shape in whatever these depend on (``Pursuit``). So neither the front nor the optimum can
-be lost. Where layers branch so much that ``omitted`` names plans that are not considered, all of
-this holds among the others.
-"""
+the same shape in whatever these depend on (``SearchCriteria``). So neither the front nor the
+optimum can be lost. Where layers branch so much that ``omitted`` names plans that are not
+considered, all of this holds among the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.degrees import UniformPlan
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
+from Solver.best_first import PROVEN, ROUNDING, best_first
 from Solver.chip_figures import ChipFigures
 from Solver.designs.costs import MANY_SHAPES, ModelShapes, Shape
 from Solver.designs.dominance import dominators
 from Solver.designs.point_plans import NOTHING_FITS, Evaluated, PointPlans
 from Solver.designs.point_store import PointStore, StoredPoints
-from Solver.designs.pursuit import USUAL, Pursuit
+from Solver.designs.search_context import SearchContext
+from Solver.designs.search_criteria import USUAL, SearchCriteria
 from Solver.designs.shape_dominance import plan_columns, sample_joules_of, shape_dominators
 from Solver.pareto import Values, dominated_by, nondominated
 from Solver.plans.best_plan import BestPlan
-from Solver.plans.closed_shapes import NONE_CLOSED, ClosedShapes
 from Solver.plans.shape_plans import ShapePlans
 from Solver.problem import Objective
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
-OF_OBJECTIVE = (
-    4  # points evaluated at once because of what they may reach under the objective alone
-)
+# Points evaluated at once because of what they may reach under the objective alone
+OF_OBJECTIVE = 4
 ROUND_LIMIT = 512  # points evaluated between two prunings, which is also what a killed run can lose
-PROVEN = 1e-9  # relative gap below which a value is said to be proven
-ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good point
 
 
 class PointStatus(IntEnum):
@@ -68,167 +62,121 @@ class PointGroup:
 
     Arrays have shape (shapes * configurations,); point ``s * configurations + c`` is configuration
     ``c`` under shape ``s``. Configurations with other memory are ``absent``: there is no such
-    point, and none is counted. ``roomier`` is the same group with more memory, whose results hold
-    here wherever they fit. What is ``closed`` has no points: none of it is as good as the best of
-    these on the one configuration that there is then.
+    point, and none is counted. ``larger_memory`` is the same group with more memory, whose results
+    hold here wherever they fit. What is in ``pruned_shapes`` has no points: none of it is as good
+    as the best of these on the one configuration that there is then.
 
     The best plan of a point is the fastest or, where the devices of plans are bought, the one whose
     seconds are the least by what its devices count under the ``objective``
     (``ChipFigures.weights``): so count ``bound_s``, ``least_s`` and throughputs that bounds and
     values are made of. ``iteration_s`` are the seconds of the plan itself, ``weights`` what they
-    count.
-    """
+    count."""
 
     def __init__(
         self,
-        key: PointKey,
-        shapes: Sequence[Shape],
+        shapes: ModelShapes,
+        memory_bytes: int,
         figures: ChipFigures,
-        batch_samples: int,
         store: PointStore,
-        roomier: PointGroup | None = None,
+        larger_memory: PointGroup | None = None,
         most_steps: int | None = None,
-        closed: ClosedShapes = NONE_CLOSED,
-        sample_tokens: int = 1,
-        pursuit: Pursuit = USUAL,
+        criteria: SearchCriteria = USUAL,
     ) -> None:
-        """``batch_samples`` is the global batch size, ``most_steps`` as of
-        ``ConfigurationPlans.best``."""
-        self.pursuit, self._chips = pursuit, figures
-        self.key, self.shapes, self.closed, self.batch_samples = (
-            key,
-            tuple(shapes),
-            closed,
-            batch_samples,
-        )
-        self.configurations, self.sample_tokens = len(figures), sample_tokens
+        """``most_steps`` as of ``ConfigurationPlans.best``."""
+        self.key = PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes)
+        self.shapes, self.pruned_shapes = tuple(shapes.shapes), shapes.pruned_shapes
+        self.batch_samples = shapes.model.space.base.global_batch_size
+        self.sample_tokens, self.criteria = shapes.model.space.sequence_length, criteria
+        self.configurations, self.chips, self._store = len(figures), figures, store
         self.figures = figures.some(np.tile(np.arange(len(figures)), len(self.shapes)))
-        self.area_mm2, self.held = self.figures.area_mm2, figures.holding(key.memory_bytes)
-        if not self.held.all() or (roomier is not None and not roomier.held.all()):
-            roomier = None  # others hold as much
-        found, least = (
-            [sample_joules_of(shape, self.configurations, least=each) for shape in self.shapes]
-            for each in (False, True)
+        self.area_mm2, self.held = self.figures.area_mm2, figures.holding(memory_bytes)
+        if not self.held.all() or (larger_memory is not None and not larger_memory.held.all()):
+            larger_memory = None  # others hold as much
+        self._larger_memory = larger_memory
+        count = self.configurations
+        joules, least_j = (
+            [sample_joules_of(each, count, least=least) for each in self.shapes]
+            for least in (False, True)
         )
-        self.energy_j, self.least_j = np.concatenate(found), np.concatenate(least)
-        self.omitted = next(
-            (part.plans.stages.lattice.omitted for shape in self.shapes for part in shape.parts), ""
-        )
-        self._store, self._roomier = store, roomier
+        self.energy_j, self.least_j = np.concatenate(joules), np.concatenate(least_j)
+        parts = (part for shape in self.shapes for part in shape.parts)
+        self.omitted = next((part.plans.stages.lattice.omitted for part in parts), "")
         count = self.configurations * len(self.shapes)
         self.dominator = np.full(count, -1, dtype=np.int64)
         self.status = np.full(count, PointStatus.OPEN, dtype=np.int8)
-        self.iteration_s, self.least_s = np.full(count, np.inf), np.full(count, np.inf)
+        self.iteration_s, self.least_s = np.full((2, count), np.inf)
         self._own_bound_s = np.zeros(count)  # of what is dominated, as far as it was asked
-        self.weights = np.ones(count)
-        self.memory_bytes = np.zeros(count)
-        self.dp, self.pp = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        self.weights, self.memory_bytes = np.ones(count), np.zeros(count)
+        self.dp, self.pp = np.zeros((2, count), dtype=np.int64)
         self._plans: dict[int, UniformPlan] = {}
         self._point_plans = PointPlans(
-            self.shapes, self.figures, pursuit.objective, key.memory_bytes, most_steps
+            self.shapes, self.figures, criteria.objective, memory_bytes, most_steps
         )
-        self._inner_devices = np.array(
-            [shape.plan.inner_devices for shape in self.shapes], dtype=np.int64
-        )
-        self._fits = [shape.fits(key.memory_bytes) for shape in self.shapes]
-        if roomier is None:
-            self._close_dominated(figures)
-            asked = (
-                (self.dominator < 0)
-                & np.repeat(self._fits, self.configurations)
-                & np.tile(self.held, len(self.shapes))
-            )
-            self.bound_s = store.bounds(asked, self._bounds)
+        inner = [shape.plan.inner_devices for shape in self.shapes]
+        self._inner_devices = np.repeat(np.array(inner, np.int64), self.configurations)
+        self._fits = [shape.fits(memory_bytes) for shape in self.shapes]
+        held = np.tile(self.held, len(self.shapes))
+        feasible, self.absent = np.repeat(self._fits, self.configurations) & held, ~held
+        if larger_memory is None:
+            self._find_dominated()
+            self.bound_s = store.bounds((self.dominator < 0) & feasible, self._bounds)
         else:
-            self.dominator, self.bound_s = roomier.dominator, roomier.bound_s.copy()
+            self.dominator, self.bound_s = larger_memory.dominator, larger_memory.bound_s.copy()
         self.status[self.dominator >= 0] = PointStatus.DOMINATED
-        self.absent = np.tile(~self.held, len(self.shapes))
-        self.status[~np.repeat(self._fits, self.configurations) | self.absent] = (
-            PointStatus.INFEASIBLE
-        )
         if figures.caps is not None:
-            self.status[
-                np.concatenate([shape.least_devices > figures.caps for shape in self.shapes])
-            ] = PointStatus.INFEASIBLE
+            needed = [shape.least_devices for shape in self.shapes]
+            feasible &= np.concatenate([each <= figures.caps for each in needed])
+        self.status[~feasible] = PointStatus.INFEASIBLE
         for stored in store.load():
             self._fill(stored)
 
     @classmethod
     def of(
         cls,
+        context: SearchContext,
         shapes: ModelShapes,
         memory_bytes: int,
-        figures: ChipFigures,
-        store: PointStore,
-        pursuit: Pursuit,
-        roomier: PointGroup | None = None,
+        store: PointStore | None = None,
+        larger_memory: PointGroup | None = None,
         most_steps: int | None = None,
     ) -> PointGroup:
         """The points of all shapes of a model with one micro-batch size and ``memory_bytes``."""
-        key, space = (
-            PointKey(shapes.model.name, shapes.micro_batch_size, memory_bytes),
-            shapes.model.space,
-        )
-        samples, tokens = space.base.global_batch_size, space.sequence_length
-        return cls(
-            key,
-            shapes.shapes,
-            figures,
-            samples,
-            store,
-            roomier,
-            most_steps,
-            shapes.closed,
-            tokens,
-            pursuit,
-        )
+        figures, criteria = context.hardware.figures, SearchCriteria.of(context.problem)
+        store = PointStore(None) if store is None else store
+        return cls(shapes, memory_bytes, figures, store, larger_memory, most_steps, criteria)
 
     @property
     def throughput_bound(self) -> FloatArray:
-        """Upper bound on samples per second: exact where evaluated and proven, 0 where infeasible;
-        (points,)."""
-        known = self.status == PointStatus.EVALUATED
-        bound_s = np.where(
-            known,
-            self.least_s,
-            np.where(self.status == PointStatus.INFEASIBLE, np.inf, self.bound_s),
-        )
+        """Upper bound on samples per second, exact where proven, 0 where infeasible; (points,)."""
+        bound_s = np.where(self.status == PointStatus.EVALUATED, self.least_s, self.bound_s)
+        bound_s[self.status == PointStatus.INFEASIBLE] = np.inf
         followers = np.flatnonzero(self.status == PointStatus.DOMINATED)
-        bound_s[followers] = np.maximum(
-            bound_s[self.dominator[followers]], self._own_bound_s[followers]
-        )
+        of_dominators = bound_s[self.dominator[followers]]
+        bound_s[followers] = np.maximum(of_dominators, self._own_bound_s[followers])
         bound: FloatArray = self.batch_samples / bound_s
         return bound
 
     @property
     def owned_devices(self) -> IntArray:
-        """Devices of the cluster or, where they are bought, of the best plan of each point as far
-        as it is known; (points,)."""
+        """Devices of the cluster or, where they are bought, of the best plans known; (points,)."""
         if self.figures.purchase is None:
             return np.full(len(self.status), self.figures.devices)
-        return (
-            self._inner_devices[np.arange(len(self.status)) // self.configurations]
-            * self.dp
-            * self.pp
-        )
+        return self._inner_devices * self.dp * self.pp
 
     @property
     def fastest_bound(self) -> FloatArray:
-        """Upper bound on samples per second that no plan of a point exceeds, whatever it counts;
-        (points,)."""
-        bound = self.throughput_bound
-        if self.figures.caps is None:
+        """Samples per second that no plan of a point exceeds, whatever it counts; (points,)."""
+        bound, figures = self.throughput_bound, self.figures
+        if figures.caps is None:
             return bound
-        most = self.figures.weights(
-            self.pursuit.objective, np.arange(len(bound)), self.figures.caps
-        )  # no plan counts more
+        # No plan counts more.
+        most = figures.weights(self.criteria.objective, np.arange(len(bound)), figures.caps)
         assert most is not None  # as there are caps
         return bound * most
 
     @property
     def stored_as(self) -> str:
-        """Content key of everything that decides what its points are; empty where nothing is
-        kept."""
+        """Content key of everything that decides its points; empty where nothing is stored."""
         return self._store.name
 
     def rows(self, points: IntArray) -> IntArray:
@@ -249,48 +197,37 @@ class PointGroup:
 
     def evaluated(self, point: int) -> Evaluated:
         """The best plan of one point, whatever its status, which stays as it is."""
-        roomier = self._roomier
-        if roomier is not None and roomier.status[point] in (
-            PointStatus.EVALUATED,
-            PointStatus.INFEASIBLE,
+        larger = self._larger_memory
+        if larger is not None and larger.status[point] == PointStatus.INFEASIBLE:
+            return NOTHING_FITS
+        if (
+            larger is not None
+            and larger.status[point] == PointStatus.EVALUATED
+            and larger.memory_bytes[point] <= self.key.memory_bytes
         ):
-            if roomier.status[point] == PointStatus.INFEASIBLE:
-                return NOTHING_FITS
-            if roomier.memory_bytes[point] <= self.key.memory_bytes:
-                self._plans[point] = roomier.plan(point)
-                return Evaluated(
-                    float(roomier.iteration_s[point]),
-                    float(roomier.least_s[point]),
-                    float(roomier.memory_bytes[point]),
-                    int(roomier.dp[point]),
-                    int(roomier.pp[point]),
-                )
+            self._plans[point] = larger.plan(point)
+            columns = larger.iteration_s, larger.least_s, larger.memory_bytes, larger.dp, larger.pp
+            return Evaluated(*(each[point].item() for each in columns))
         found, plan = self._point_plans.best(point)
         if plan is not None:
             self._plans[point] = plan
         return found
 
-    def evaluate(self, points: IntArray) -> None:
-        """Find the best plan of those of ``points`` that are neither evaluated nor infeasible, and
-        store the result."""
-        unknown = points[
-            (self.status[points] != PointStatus.EVALUATED)
-            & (self.status[points] != PointStatus.INFEASIBLE)
-        ]
-        if not len(unknown):
-            return
-        results = [self.evaluated(int(point)) for point in unknown]
-        columns = {
-            field.name: np.array([getattr(each, field.name) for each in results])
-            for field in fields(Evaluated)
-        }
-        batch = StoredPoints(points=unknown, **columns)
-        self._store.append(batch)
-        self._fill(batch)
+    def evaluate(self, points: IntArray) -> int:
+        """Find and store the best plans of ``points`` that have none yet; how many there were."""
+        known = (PointStatus.EVALUATED, PointStatus.INFEASIBLE)
+        unknown = points[~np.isin(self.status[points], known)]
+        if len(unknown):
+            results = [self.evaluated(int(point)) for point in unknown]
+            names = [field.name for field in fields(Evaluated)]
+            columns = {name: np.array([getattr(each, name) for each in results]) for name in names}
+            batch = StoredPoints(points=unknown, **columns)
+            self._store.append(batch)
+            self._fill(batch)
+        return len(unknown)
 
     def explore(self, on_progress: Callable[[int], None]) -> None:
-        """Evaluate or prune every open point; ``on_progress`` gets the number of points closed
-        since the last call."""
+        """Evaluate or prune every open point; ``on_progress`` gets how many since its last call."""
         still_open = np.flatnonzero(self.status == PointStatus.OPEN)
         while len(still_open):
             before = len(still_open)
@@ -302,41 +239,36 @@ class PointGroup:
             on_progress(before - len(still_open))
 
     def prune_below(self, objective: Objective, value: float) -> None:
-        """Close the open points that do not reach ``value``."""
+        """Prune the open points that do not reach ``value``."""
         low = self.objective_bound(objective) < value * (1.0 - ROUNDING)
         self.status[low & (self.status == PointStatus.OPEN)] = PointStatus.PRUNED
 
     def best_evaluated(self, objective: Objective) -> int | None:
-        """The best of the points that were evaluated, of equally good ones as ``best``; None: none
-        is feasible."""
+        """The best of the evaluated points, ties as of ``best``; None: none is feasible."""
         values = self.objective(objective)
-        return (
-            int(np.lexsort((self.energy_j, self.area_mm2, -values))[0])
-            if np.isfinite(values.max())
-            else None
-        )
+        if not np.isfinite(values.max()):
+            return None
+        return int(np.lexsort((self.energy_j, self.area_mm2, -values))[0])
 
     def objective(self, objective: Objective) -> FloatArray:
-        """Value of every evaluated point under ``objective``, that of the search where devices are
-        bought; -inf elsewhere."""
+        """Value of every evaluated point, of the search's objective if bought; -inf elsewhere."""
         throughput = self.batch_samples / (self.iteration_s * self.weights)
         value = self.figures.value(objective, throughput, self.energy_j, self.sample_tokens)
         return np.where(self.status == PointStatus.EVALUATED, value, -np.inf)
 
     def objective_bound(self, objective: Objective) -> FloatArray:
-        """Upper bound under ``objective``, exact where evaluated and proven; -inf where
-        infeasible."""
+        """Upper bound under ``objective``, exact where proven; -inf where infeasible."""
         throughput = self.throughput_bound
         value = self.figures.value(objective, throughput, self.least_j, self.sample_tokens)
         return np.where(throughput > 0.0, value, -np.inf)
 
     @property
     def bought_values(self) -> tuple[FloatArray, ...]:
-        """The objective of the search and its bounds where devices are bought, 0 where there is
-        none: shapes (points,)."""
+        """The objective and its bounds where devices are bought, 0: there is none; (points,)."""
         if self.figures.purchase is None:
             return ()
-        every = self.objective(self.pursuit.objective), self.objective_bound(self.pursuit.objective)
+        objective = self.criteria.objective
+        every = self.objective(objective), self.objective_bound(objective)
         return tuple(np.where(np.isfinite(each), each, 0.0) for each in every)
 
     def best(self, objective: Objective) -> int | None:
@@ -344,62 +276,45 @@ class PointGroup:
         index; None: none is feasible.
 
         Whatever might be as good is evaluated first: which points a search had evaluated, or an
-        earlier run, does not matter.
-        """
+        earlier run, does not matter."""
+        points, level = np.arange(len(self.status)), _Unevaluated(self, objective)
         while True:
-            values = self.objective(objective)
-            unknown = (self.status == PointStatus.OPEN) | (self.status == PointStatus.PRUNED)
-            if not self.pursuit.decides(objective):
-                unknown |= self.status == PointStatus.DOMINATED
-            bounds = self.objective_bound(objective)
-            rivals = np.flatnonzero(
-                unknown & np.isfinite(bounds) & (bounds >= values.max() * (1.0 - ROUNDING))
-            )
-            if not len(rivals):
-                best = self.best_evaluated(objective)
-                if best is None:
-                    return None
-                enough = float(values[best]) * (1.0 - ROUNDING)
-                if not self.evaluate_smaller(
-                    objective, enough, float(self.area_mm2[best]), float(self.energy_j[best])
-                ):
-                    return best
-                continue
-            self.evaluate(rivals[np.argsort(-bounds[rivals], kind="stable")][:ROUND_LIMIT])
+            best_first(points, [level], level.incumbent, at_once=ROUND_LIMIT)
+            best = self.best_evaluated(objective)
+            if best is None:
+                return None
+            area_mm2, energy_j = float(self.area_mm2[best]), float(self.energy_j[best])
+            if not self.evaluate_smaller(objective, level.incumbent(), area_mm2, energy_j):
+                return best
 
     def evaluate_smaller(
-        self, objective: Objective, enough: float, area_mm2: float, energy_j: float
+        self, objective: Objective, threshold: float, area_mm2: float, energy_j: float
     ) -> bool:
-        """Evaluate what is dominated and might reach ``enough`` on a smaller chip, or with less
+        """Evaluate what is dominated and might reach ``threshold`` on a smaller chip, or with less
         energy, until a point does.
 
-        Dominance asks for what is pursued alone: what it closed may be as good where what it is
-        slower in does not matter. Returns whether a point reaches it, which is not always the
-        smallest that does.
-        """
-        if self.pursuit.breaks_ties:
+        Dominance asks for the search's criteria alone: what it pruned may be as good where what it
+        is slower in does not matter. Returns whether a point reaches it, which is not always the
+        smallest that does."""
+        if self.criteria.breaks_ties:
             return False
-        preferred = (self.area_mm2 < area_mm2) | (
-            (self.area_mm2 == area_mm2) & (self.energy_j < energy_j)
-        )
+        as_small = (self.area_mm2 == area_mm2) & (self.energy_j < energy_j)
+        preferred = (self.area_mm2 < area_mm2) | as_small
         while True:
-            closed = preferred & (self.status == PointStatus.DOMINATED)
-            points = np.flatnonzero(closed & (self.objective_bound(objective) >= enough))
+            pruned = preferred & (self.status == PointStatus.DOMINATED)
+            points = np.flatnonzero(pruned & (self.objective_bound(objective) >= threshold))
             if not len(points):
                 return False
             of_shape = points // self.configurations
-            if self._any_reaches(points[of_shape == of_shape[0]], objective, enough):
+            if self._any_reaches(points[of_shape == of_shape[0]], objective, threshold):
                 return True
 
     def undominated_bound(self, objective: Objective) -> FloatArray:
-        """``objective_bound`` without what is dominated under its shape, which is never better than
-        what dominates it."""
+        """``objective_bound`` without what is dominated, which is never better."""
         bound = self.objective_bound(objective)
-        return (
-            np.where(self.status == PointStatus.DOMINATED, -np.inf, bound)
-            if self.pursuit.decides(objective)
-            else bound
-        )
+        if self.criteria.decides(objective):
+            bound[self.status == PointStatus.DOMINATED] = -np.inf
+        return bound
 
     def is_best(self, point: int, objective: Objective) -> bool:
         """Whether no plan on any configuration can be better than that of ``point``."""
@@ -414,25 +329,18 @@ class PointGroup:
 
     def counted_s(self, point: int, found: Evaluated) -> float:
         """What the seconds of the best plan of one point count."""
-        _, shape = self.locate(point)
-        return found.iteration_s * self._point_plans.weight(
-            point, shape.plan.inner_devices * found.dp * found.pp
-        )
+        devices = int(self._inner_devices[point]) * found.dp * found.pp
+        return found.iteration_s * self._point_plans.weight(point, devices)
 
-    def _close_dominated(self, figures: ChipFigures) -> None:
-        """Close what another configuration dominates under the same shape."""
-        if self.configurations == 1:
-            return
-        for place, shape in enumerate(self.shapes):
-            if not self._fits[place]:
-                continue
-            found = shape_dominators(shape, figures, self.held, self.pursuit)
-            first = place * self.configurations
-            self.dominator[first : first + self.configurations] = np.where(
-                found < 0, -1, found + first
-            )
+    def _find_dominated(self) -> None:
+        for place, shape in enumerate(self.shapes if self.configurations > 1 else ()):
+            if self._fits[place]:
+                found = shape_dominators(shape, self.chips, self.held, self.criteria)
+                first = place * self.configurations
+                mine = np.where(found < 0, -1, found + first)
+                self.dominator[first : first + self.configurations] = mine
 
-    def _bounds(self, asked: NDArray[np.bool_]) -> FloatArray:
+    def _bounds(self, asked: BoolArray) -> FloatArray:
         """Least seconds of every point that is ``asked``, shape (points,); infinite elsewhere."""
         bounds = np.full(len(self.status), np.inf)
         for place in range(len(self.shapes)):
@@ -443,24 +351,22 @@ class PointGroup:
                 part.forget()
         return bounds
 
-    def _any_reaches(self, points: IntArray, objective: Objective, enough: float) -> bool:
+    def _any_reaches(self, points: IntArray, objective: Objective, threshold: float) -> bool:
         """Whether one of ``points``, dominated ones of one shape that none of them is faster than,
-        reaches ``enough``.
+        reaches ``threshold``.
 
-        Those that do not bound the slower ones among ``points``.
-        """
-        columns = plan_columns(self.locate(int(points[0]))[1], self._chips, self.rows(points))
+        Those that do not bound the slower ones among ``points``."""
+        columns = plan_columns(self.locate(int(points[0]))[1], self.chips, self.rows(points))
         for place in np.flatnonzero(dominators(columns) < 0).tolist():
             alike = points[(columns == columns[place]).all(axis=1)]
-            point = alike[
-                np.lexsort((self.energy_j[alike], self.area_mm2[alike]))[:1]
-            ]  # the smallest, and so an array
+            # The smallest, and so an array
+            point = alike[np.lexsort((self.energy_j[alike], self.area_mm2[alike]))[:1]]
             slower = points[(columns >= columns[place]).all(axis=1)]
             self._bound_by_themselves(slower, self.least_seconds(int(point[0])))
-            if self.objective_bound(objective)[point[0]] < enough:
+            if self.objective_bound(objective)[point[0]] < threshold:
                 continue
             self.evaluate(point)
-            if self.objective(objective)[point[0]] >= enough:
+            if self.objective(objective)[point[0]] >= threshold:
                 return True
             self._bound_by_themselves(slower, float(self.least_s[point[0]]))
         return False
@@ -469,58 +375,65 @@ class PointGroup:
         self._own_bound_s[points] = np.maximum(self._own_bound_s[points], least_s)
 
     def _promising(self, still_open: IntArray) -> IntArray:
-        """What to evaluate next: what might be on the front and, unless the best is there too, what
-        might be it."""
-        front = (
-            still_open[nondominated(self._values(still_open))]
-            if self.pursuit.front
-            else still_open[:0]
-        )
+        """What might be on the front and, unless that holds the best too, what might be it."""
+        front = still_open[:0]
+        if self.criteria.front:
+            front = still_open[nondominated(self._values(still_open))]
         chosen = front[np.argsort(self.bound_s[front], kind="stable")][:ROUND_LIMIT]
-        if self.pursuit.front_decides:
+        if self.criteria.front_decides:
             return chosen
-        bound = self.objective_bound(self.pursuit.objective)[still_open]
+        bound = self.objective_bound(self.criteria.objective)[still_open]
         return np.union1d(chosen, still_open[np.argsort(-bound, kind="stable")[:OF_OBJECTIVE]])
 
     def _values(self, points: IntArray) -> Values:
-        return self.pursuit.values(
-            self.figures.some(points), self.least_j[points], self.throughput_bound[points]
-        )
+        figures, throughput = self.figures.some(points), self.throughput_bound[points]
+        return self.criteria.values(figures, self.least_j[points], throughput)
 
     def _prune(self) -> None:
         known = np.flatnonzero(self.status == PointStatus.EVALUATED)
         if not len(known):
             return
         still_open = np.flatnonzero(self.status == PointStatus.OPEN)
-        closed = np.ones(len(still_open), dtype=np.bool_)
-        if self.pursuit.front:
-            counted_s = self.iteration_s[known] * self.weights[known]
-            throughput = (
-                self.batch_samples / counted_s
-            )  # found, which an unproven point's bound may be above
-            evaluated = self.pursuit.values(
-                self.figures.some(known), self.energy_j[known], throughput
-            )
-            closed &= dominated_by(self._values(still_open), evaluated[nondominated(evaluated)])
-        if not self.pursuit.front_decides:
-            objective = self.pursuit.objective
-            closed &= self.objective_bound(objective)[still_open] <= self.objective(objective).max()
-        self.status[still_open[closed]] = PointStatus.PRUNED
+        pruned, criteria = np.ones(len(still_open), dtype=np.bool_), self.criteria
+        if criteria.front:
+            # Found, which an unproven point's bound may be above
+            throughput = self.batch_samples / (self.iteration_s[known] * self.weights[known])
+            evaluated = criteria.values(self.figures.some(known), self.energy_j[known], throughput)
+            pruned &= dominated_by(self._values(still_open), evaluated[nondominated(evaluated)])
+        if not criteria.front_decides:
+            incumbent = self.objective(criteria.objective).max()
+            pruned &= self.objective_bound(criteria.objective)[still_open] <= incumbent
+        self.status[still_open[pruned]] = PointStatus.PRUNED
 
     def _fill(self, batch: StoredPoints) -> None:
-        feasible = np.isfinite(batch.iteration_s)
-        self.status[batch.points] = np.where(
-            feasible, PointStatus.EVALUATED, PointStatus.INFEASIBLE
-        )
-        self.iteration_s[batch.points], self.least_s[batch.points] = (
-            batch.iteration_s,
-            batch.least_s,
-        )
-        self.memory_bytes[batch.points] = batch.memory_bytes
-        self.dp[batch.points], self.pp[batch.points] = batch.dp, batch.pp
-        inner = self._inner_devices[batch.points // self.configurations]
-        weights = self.figures.weights(
-            self.pursuit.objective, batch.points, inner * batch.dp * batch.pp
-        )
+        points, feasible = batch.points, np.isfinite(batch.iteration_s)
+        self.status[points] = np.where(feasible, PointStatus.EVALUATED, PointStatus.INFEASIBLE)
+        for name in (field.name for field in fields(Evaluated)):
+            getattr(self, name)[points] = getattr(batch, name)
+        devices = self._inner_devices[points] * batch.dp * batch.pp
+        weights = self.figures.weights(self.criteria.objective, points, devices)
         if weights is not None:
-            self.weights[batch.points] = weights
+            self.weights[points] = weights
+
+
+@dataclass(frozen=True)
+class _Unevaluated:
+    """Points that might be the best and are not evaluated: a ``Level`` of ``best_first``."""
+
+    group: PointGroup
+    objective: Objective
+    deferred = False
+
+    def bound(self, candidates: IntArray) -> FloatArray:
+        group = self.group
+        waits = (group.status == PointStatus.OPEN) | (group.status == PointStatus.PRUNED)
+        if not group.criteria.decides(self.objective):
+            waits |= group.status == PointStatus.DOMINATED
+        return np.where(waits, group.objective_bound(self.objective), -np.inf)[candidates]
+
+    def incumbent(self) -> float:
+        """What a point reaches that might be as good as the best one evaluated."""
+        return float(self.group.objective(self.objective).max()) * (1.0 - ROUNDING)
+
+    def refine(self, candidates: IntArray) -> int:
+        return self.group.evaluate(candidates)

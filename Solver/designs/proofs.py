@@ -4,8 +4,7 @@ as short as can be.
 All configurations are scheduled with little effort first. What the schedules found on another one
 beat in every layer and in whatever else is pursued, however short its own could be, is left without
 a proof, since dominance closes it; the others are scheduled with more effort, those alone that
-could still be the best with the most.
-"""
+could still be the best with the most."""
 
 from __future__ import annotations
 
@@ -13,36 +12,44 @@ import logging
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.groups import LayerGroups
 from GraphExtractor.graph import GraphKey
+from phaze_common.array_types import BoolArray
 from phaze_common.numbers import number
+from Solver.best_first import ROUNDING
 from Solver.designs.costs import ModelShapes
-from Solver.designs.point_store import PointStore
-from Solver.designs.points import ROUNDING, PointGroup
-from Solver.designs.pursuit import Pursuit
-from Solver.designs.run import Run
+from Solver.designs.model_shapes import model_shapes
+from Solver.designs.points import PointGroup
+from Solver.designs.search_context import SearchContext
+from Solver.designs.search_criteria import SearchCriteria
 from Solver.designs.shape_dominance import undominated
 from Solver.hardware import PricedGraph
 from Solver.schedule.solver import Effort
 
 logger = logging.getLogger(__name__)
 INCUMBENTS = 64  # points evaluated to know what has to be beaten
-Chosen = NDArray[np.bool_]  # shape (shapes, configurations)
+Chosen = BoolArray  # shape (shapes, configurations)
 
 
-def proven_shapes(run: Run, shapes: ModelShapes) -> ModelShapes:
-    """``shapes`` with the schedules of all configurations that could matter proven, or as well as
-    they can be."""
+def proven_shapes_of_models(context: SearchContext) -> list[ModelShapes]:
+    """The shapes of all models of the problem, as ``proven_shapes`` leaves them."""
+    return [
+        proven_shapes(context, each)
+        for model in context.problem.models
+        for each in model_shapes(context, model)
+    ]
+
+
+def proven_shapes(context: SearchContext, shapes: ModelShapes) -> ModelShapes:
+    """``shapes`` with the schedules of all configurations that could matter proven if possible."""
     for effort in (Effort.QUICK, Effort.THOROUGH):
-        tried = np.zeros((len(shapes.shapes), run.hardware.configurations), np.bool_)
-        while (
-            wanted := _open(run, shapes, effort) & ~tried
-        ).any():  # what is scheduled anew may dominate less
-            shapes = _refined(run, shapes, wanted, effort)
+        tried = np.zeros((len(shapes.shapes), context.hardware.configurations), np.bool_)
+        # What is scheduled anew may dominate less
+        while (wanted := _open(context, shapes, effort) & ~tried).any():
+            shapes = _refined(context, shapes, wanted, effort)
             tried |= wanted
-    left = int(_open(run, shapes, Effort.THOROUGH).any(axis=0).sum())
+    left = int(_open(context, shapes, Effort.THOROUGH).any(axis=0).sum())
     if left:
         label = shapes.shapes[0].graph.key.label
         logger.warning(
@@ -53,67 +60,58 @@ def proven_shapes(run: Run, shapes: ModelShapes) -> ModelShapes:
     return shapes
 
 
-def _open(run: Run, shapes: ModelShapes, effort: Effort) -> Chosen:
-    """Configurations whose schedules are not proven shortest, could matter and are worth so much
-    ``effort``."""
-    roomiest, several, pursuit = (
-        max(run.problem.memory_bytes),
-        len(run.problem.models) > 1,
-        Pursuit.of(run.problem),
-    )
-    unproven = np.stack([(shape.excess > 1.0) & shape.fits(roomiest) for shape in shapes.shapes])
+def _open(context: SearchContext, shapes: ModelShapes, effort: Effort) -> Chosen:
+    """Configurations with unproven schedules that could matter and are worth so much ``effort``."""
+    largest = max(context.problem.memory_bytes)
+    several = len(context.problem.models) > 1
+    criteria = SearchCriteria.of(context.problem)
+    unproven = np.stack([(shape.excess > 1.0) & shape.fits(largest) for shape in shapes.shapes])
     if several and effort is Effort.QUICK:  # what one model's best dominates may be the best of all
         return unproven
     for rows, shape in zip(unproven, shapes.shapes, strict=True):
         if rows.any():
-            rows &= undominated(shape, run.hardware.figures, pursuit)
-    alone = not several and not pursuit.of_energy
+            rows &= undominated(shape, context.hardware.figures, criteria)
+    alone = not several and not criteria.of_energy
     if effort is Effort.THOROUGH and alone and unproven.any():
-        unproven &= _could_be_best(run, shapes)
+        unproven &= _could_be_best(context, shapes)
     return unproven
 
 
-def _could_be_best(run: Run, shapes: ModelShapes) -> Chosen:
+def _could_be_best(context: SearchContext, shapes: ModelShapes) -> Chosen:
     """Points that might reach the best of those evaluated here, shape (shapes, configurations)."""
-    objective, could = (
-        run.problem.objective,
-        np.zeros(run.hardware.configurations * len(shapes.shapes), np.bool_),
-    )
-    roomier = None
-    for size in sorted(run.problem.memory_bytes, reverse=True):
-        group = PointGroup.of(
-            shapes, size, run.hardware.figures, PointStore(None), Pursuit.of(run.problem), roomier
-        )
+    objective = context.problem.objective
+    could = np.zeros(context.hardware.configurations * len(shapes.shapes), np.bool_)
+    larger_memory = None
+    for size in sorted(context.problem.memory_bytes, reverse=True):
+        group = PointGroup.of(context, shapes, size, larger_memory=larger_memory)
         group.evaluate(np.argsort(-group.undominated_bound(objective), kind="stable")[:INCUMBENTS])
-        could |= group.undominated_bound(objective) >= group.objective(objective).max() * (
-            1.0 - ROUNDING
-        )
-        roomier = group
+        incumbent = group.objective(objective).max() * (1.0 - ROUNDING)
+        could |= group.undominated_bound(objective) >= incumbent
+        larger_memory = group
     return could.reshape(len(shapes.shapes), -1)
 
 
-def _refined(run: Run, shapes: ModelShapes, wanted: Chosen, effort: Effort) -> ModelShapes:
-    """``shapes`` with what is ``wanted`` scheduled with more effort."""
+def _refined(
+    context: SearchContext, shapes: ModelShapes, wanted: Chosen, effort: Effort
+) -> ModelShapes:
     modes = tuple(dict.fromkeys(shape.plan.recompute for shape in shapes.shapes))
     rows_of: dict[GraphKey, Chosen] = {}
     for shape, rows in zip(shapes.shapes, wanted, strict=True):
         rows_of[shape.graph.key] = rows_of.get(shape.graph.key, np.zeros_like(rows)) | rows
-    parts = {
+    tasks = {
         (shape.graph.key, part.groups): shape.graph
         for shape in shapes.shapes
         for part in shape.parts
+        if rows_of[shape.graph.key].any()
     }
-    tasks = {(key, groups): graph for (key, groups), graph in parts.items() if rows_of[key].any()}
     better: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
-    label = (
-        f"{'proofs' if effort is Effort.THOROUGH else 'schedules'} of "
-        f"{wanted.any(axis=0).sum()} accelerators"
-    )
-    with run.progress.phase(
+    what, count = "proofs" if effort is Effort.THOROUGH else "schedules", wanted.any(axis=0).sum()
+    label = f"{what} of {count} accelerators"
+    with context.progress.phase(
         f"{label} for {shapes.model.name}, micro-batch {shapes.micro_batch_size}", len(tasks)
     ) as advance:
         for (key, groups), graph in tasks.items():
-            better[key, groups] = run.hardware.refined(
+            better[key, groups] = context.hardware.refined(
                 modes, graph, groups, np.flatnonzero(rows_of[key]), effort
             )
             advance(1)

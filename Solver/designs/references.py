@@ -15,32 +15,34 @@ from Solver.designs.best_designs import expert_plan_that_cannot_run, expert_repo
 from Solver.designs.costs import ModelShapes
 from Solver.designs.joint import Choice
 from Solver.designs.model_shapes import model_shapes
-from Solver.designs.requery import PricedHardware, priced
-from Solver.designs.run import Run
+from Solver.designs.re_solve import PricedHardware, priced
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips
 from Solver.plan_report import ExpertReport
 from Solver.problem import ModelProblem
 from Solver.results import DesignPoint, ReferencePoint
 
 
-def reference_points(run: Run, best: Sequence[DesignPoint]) -> tuple[ReferencePoint, ...]:
-    """Known chips with the best plan on each, for every memory size, compared with the optimum
-    ``best`` of that size."""
-    hardware, points = run.hardware, []
+def reference_points(
+    context: SearchContext, best: Sequence[DesignPoint]
+) -> tuple[ReferencePoint, ...]:
+    """Known chips with the best plan on each, for every memory size, compared with the optimum."""
+    hardware, points = context.hardware, []
     if not isinstance(hardware, DesignedChips) or not hardware.references:
         return ()
-    with run.progress.phase("known chips", len(hardware.references)) as advance:
+    with context.progress.phase("known chips", len(hardware.references)) as advance:
         for chip in hardware.references:
             only = hardware.only([chip.accelerator])
             own = only.figures.memory_bytes  # None: as much as the problem says
-            sizes = run.problem.memory_bytes if own is None else (int(own[0]),)
-            alone = priced(replace(run, problem=replace(run.problem, memory_bytes=sizes)), only)
+            sizes = context.problem.memory_bytes if own is None else (int(own[0]),)
+            alone = priced(
+                replace(context, problem=replace(context.problem, memory_bytes=sizes)), only
+            )
             for memory_bytes in sizes:
-                optimum_value = next(
-                    (point.value for point in best if point.hbm_bytes == memory_bytes), None
-                )
-                if own is not None:
-                    optimum_value = max((point.value for point in best), default=None)
+                alike = [
+                    point for point in best if point.hbm_bytes == memory_bytes or own is not None
+                ]
+                optimum_value = max((point.value for point in alike), default=None)
                 points.append(_reference_point(alone, chip, memory_bytes, optimum_value))
             advance(1)
     return tuple(points)
@@ -49,56 +51,48 @@ def reference_points(run: Run, best: Sequence[DesignPoint]) -> tuple[ReferencePo
 def _reference_point(
     alone: PricedHardware, chip: ReferenceChip, memory_bytes: int, optimum_value: float | None
 ) -> ReferencePoint:
-    found = alone.design(memory_bytes)
-    return ReferencePoint(
-        name=chip.name,
-        source=chip.source,
-        status=found.status if found else Status.INFEASIBLE,
-        accelerator=chip.accelerator,
-        hbm_bytes=memory_bytes,
-        value=found.value if found else 0.0,
-        best_over_reference=optimum_value / found.value
-        if found and optimum_value is not None
-        else None,
-        models=found.models if found else {},
-    )
+    found, name, source = alone.design(memory_bytes), chip.name, chip.source
+    if found is None:
+        return ReferencePoint(
+            name, source, Status.INFEASIBLE, chip.accelerator, memory_bytes, 0.0, None, {}
+        )
+    better = None if optimum_value is None else optimum_value / found.value
+    reached = found.value, better, found.models
+    return ReferencePoint(name, source, found.status, chip.accelerator, memory_bytes, *reached)
 
 
 def expert_of(
-    run: Run, model: str, choice: Choice, shapes: Sequence[ModelShapes], row: int, memory_bytes: int
+    context: SearchContext,
+    model: str,
+    choice: Choice,
+    shapes: Sequence[ModelShapes],
+    row: int,
+    memory_bytes: int,
 ) -> ExpertReport | None:
     """The published plan of ``model`` on configuration ``row``; a width that is not searched is
     priced for that chip alone.
 
-    Experts' plans are for the chips that are designed.
-    """
-    expert, hardware = expert_plans().plans.get(model), run.hardware
+    Experts' plans are for the chips that are designed."""
+    expert, hardware = expert_plans().plans.get(model), context.hardware
     if expert is None or not isinstance(hardware, DesignedChips):
         return None
     size = choice.group.key.micro_batch_size
+    wanted_key = model, size
     searched = next(
-        each for each in shapes if (each.model.name, each.micro_batch_size) == (model, size)
+        each for each in shapes if (each.model.name, each.micro_batch_size) == wanted_key
     )
-    like = replace(
-        searched.shapes[0].plan,
-        tp=expert.tp,
-        cp=1,
-        ep=1,
-        sequence_parallel=False,
-        overlap_tensor=None,
-    )
-    wanted = {
-        replace(like, recompute=mode)
-        for mode in {shape.plan.recompute for shape in searched.shapes}
-    }
+    plain = replace(searched.shapes[0].plan, sequence_parallel=False, overlap_tensor=None)
+    like = replace(plain, tp=expert.tp, cp=1, ep=1)
+    modes = {shape.plan.recompute for shape in searched.shapes}
+    wanted = {replace(like, recompute=mode) for mode in modes}
     mine = [shape for shape in searched.shapes if shape.plan in wanted]
     if len(mine) == len(wanted):
-        return expert_report(run, expert, mine, row, memory_bytes)
-    unaffordable = too_many_devices(run, expert.tp * expert.pp * expert.dp, row)
+        return expert_report(context, expert, mine, row, memory_bytes)
+    unaffordable = too_many_devices(context, expert.tp * expert.pp * expert.dp, row)
     if unaffordable:
         asked = replace(like, pp=expert.pp, dp=expert.dp)
         return expert_plan_that_cannot_run(asked, unaffordable)
-    chip = run.hardware.accelerator(row)
+    chip = context.hardware.accelerator(row)
     assert chip is not None
     space = replace(
         searched.model.space,
@@ -108,11 +102,11 @@ def expert_of(
         ep_degrees=(1,),
         micro_batch_sizes=(size,),
         sequence_parallel=(False,),
-        recompute=tuple(sorted({each.recompute for each in wanted}, key=list(Recompute).index)),
+        recompute=tuple(sorted(modes, key=list(Recompute).index)),
         pp_degrees=(1,),  # the layers cost the same
         dp_degrees=None,
         use_all_devices=False,
     )
-    alone = replace(run.on(hardware.only([chip])), progress=SilentProgress())
+    alone = replace(context.on(hardware.only([chip])), progress=SilentProgress())
     (found,) = model_shapes(alone, ModelProblem(model, 1.0, space))
     return expert_report(alone, expert, found.shapes, 0, memory_bytes)

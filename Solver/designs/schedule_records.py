@@ -14,8 +14,7 @@ class ScheduledOperator:
 
     In mode ``single`` it is on tensor core ``tc`` and vector core ``vc`` (None: none of that type),
     in mode ``all`` on all of its types' cores, while nothing else runs. ``exposed_s`` of its time
-    it waits for what it streams from and to other devices.
-    """
+    it waits for what it streams from and to other devices."""
 
     name: str
     kind: str
@@ -39,8 +38,7 @@ class KeptSchedule:
     layer of one best design.
 
     ``repeats`` counts how often a micro-batch runs it on its way through the model, ``layers`` are
-    those it stands for, by name.
-    """
+    those it stands for, by name."""
 
     hbm_bytes: int
     model: str
@@ -62,8 +60,7 @@ class PricedOperator:
     ``layers`` are those it stands for, by name. ``flops`` are of matrix products,
     ``vector_operations`` the elements that functions are applied to. ``hbm_bytes`` are what a
     designed chip moves, re-reads included, of a device that exists the operands alone; ``seconds``
-    leave out waiting for what is streamed; ``energy`` is None where it is not known.
-    """
+    leave out waiting for what is streamed; ``energy`` is None where it is not known."""
 
     model: str
     layer: str
@@ -84,8 +81,7 @@ class KeptTensor:
     """A tensor between layers of the best design's model, by name: ``source`` makes it, all
     ``destinations`` use it.
 
-    ``gradient_bytes`` flow back; both are of a device and micro-batch.
-    """
+    ``gradient_bytes`` flow back; both are of a device and micro-batch."""
 
     model: str
     source: str
@@ -96,8 +92,7 @@ class KeptTensor:
 
 @dataclass(frozen=True)
 class KeptSchedules:
-    """All schedules of a run; what the operators of its best design cost, and the tensors between
-    its layers."""
+    """All schedules of a run, the costs of its best design's operators, tensors between layers."""
 
     schedules: tuple[KeptSchedule, ...]
     operators: tuple[PricedOperator, ...] = ()

@@ -3,23 +3,21 @@ as far as it is worth."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.latency_table import LatencyTable, OperatorTimes
-from GraphExtractor.graph import ModelGraph, OperatorGraph
+from Estimator.chips.latency_table import LatencyTable
+from GraphExtractor.graph import LayerGraph, ModelGraph, OperatorGraph
+from phaze_common.array_types import FloatArray, IntArray, fieldwise
 from phaze_common.arrays import load_arrays, store_arrays
 from phaze_common.files import load_or_set_aside
 from Solver.designs.network_times import PassNetwork, schedule_structure
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
 from Solver.schedule.solver import Effort, ScheduleSolver
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 PROVEN_GAP = 1e-8  # relative; solvers prove to 1e-9 and better
 ROWS_AT_ONCE = 8192  # accelerators priced together, which bounds memory
@@ -32,8 +30,7 @@ class GraphTimes:
     layers).
 
     No schedule takes less than ``least_s`` or ``least_joules``; both are those found where the
-    schedule is proven shortest. ``effort`` (accelerators, 1) is what was spent on each.
-    """
+    schedule is proven shortest. ``effort`` (accelerators, 1) is what was spent on each."""
 
     seconds: FloatArray
     least_s: FloatArray
@@ -44,8 +41,7 @@ class GraphTimes:
 
 @dataclass(frozen=True, eq=False)
 class ScheduledGraph:
-    """The layer times of ``graph`` on the accelerators of ``table``, and what they were made from;
-    kept in ``store``, if any."""
+    """The layer times of ``graph`` on the chips of ``table``; kept in ``store``, if any."""
 
     graph: ModelGraph
     table: LatencyTable
@@ -59,8 +55,7 @@ class ScheduledGraph:
         return schedule_problem(operators, self.table, row, self.network)
 
     def exposed_s(self, operators: OperatorGraph, row: int, schedule: Schedule) -> FloatArray:
-        """Seconds that the operators of ``schedule`` wait for what they stream, shape
-        (operators,)."""
+        """Seconds that operators wait for what they stream, shape (operators,)."""
         alone = np.zeros(len(operators.operators), dtype=np.bool_)
         for each in schedule.assignments:
             alone[each.operator] = each.mode is Mode.ALL
@@ -73,8 +68,7 @@ class ScheduledGraph:
         return exposed_s
 
     def refined(self, rows: IntArray, effort: Effort) -> ScheduledGraph:
-        """The same with what is not proven on the accelerators ``rows`` scheduled with more
-        ``effort``."""
+        """The same with unproven schedules of the chips ``rows`` solved with more ``effort``."""
         unproven = np.any(self.times.least_s < self.times.seconds, axis=(0, 2))
         rows = rows[unproven[rows] & (self.times.effort[rows, 0] < effort)]
         if not len(rows):
@@ -90,13 +84,8 @@ def schedule_problem(
 ) -> ScheduleProblem:
     """The scheduling problem of one layer pass on accelerator ``row``."""
     times = network.operator_times(graph, table, np.array([row]))
-    return ScheduleProblem(
-        schedule_structure(graph),
-        times.single_s[0],
-        times.all_s[0],
-        int(table.accelerators.num_tc[row]),
-        int(table.accelerators.num_vc[row]),
-    )
+    cores = int(table.accelerators.num_tc[row]), int(table.accelerators.num_vc[row])
+    return ScheduleProblem(schedule_structure(graph), times.single_s[0], times.all_s[0], *cores)
 
 
 def scheduled_graph(
@@ -114,11 +103,9 @@ def scheduled_graph(
     """
     count = len(table.accelerators)
     every = np.arange(count)
-    stored = (
-        None
-        if store is None
-        else load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
-    )
+    stored = None
+    if store is not None:
+        stored = load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
     if stored is not None and len(stored.effort) == count:
         scheduled = ScheduledGraph(graph, table, network, solver, store, stored)
     else:
@@ -132,65 +119,49 @@ def scheduled_graph(
 
 
 def _merged(times: GraphTimes, rows: IntArray, better: GraphTimes) -> GraphTimes:
-    """``times`` with those of ``rows`` from ``better``."""
-    merged = replace(
-        times, **{field.name: getattr(times, field.name).copy() for field in fields(GraphTimes)}
-    )
+    merged = fieldwise(np.copy, times)
     for field in fields(GraphTimes):
         getattr(merged, field.name)[..., rows, :] = getattr(better, field.name)
     return merged
 
 
 def _scheduled(scheduled: ScheduledGraph, rows: IntArray, effort: Effort) -> GraphTimes:
-    """Times of the accelerators ``rows`` alone."""
-    layers = scheduled.graph.layers
-    passes: tuple[Sequence[OperatorGraph], ...] = (
-        [layer.forward for layer in layers],
-        [layer.backward for layer in layers],
-        [layer.backward_selective for layer in layers],
-    )
-    known: dict[OperatorGraph, FloatArray] = {}
-    found = np.empty((4, 3, len(rows), len(layers)))
-    for which, graphs in enumerate(passes):
-        for layer, operators in enumerate(graphs):
-            if (
-                operators not in known
-            ):  # many layers have nothing that selective recomputation runs again
-                known[operators] = _pass_times(scheduled, operators, rows, effort)
-            found[:, which, :, layer] = known[operators]
-    seconds, least_s, joules, least_joules = found
-    return GraphTimes(
-        seconds, least_s, joules, least_joules, np.full((len(rows), 1), effort, np.int8)
-    )
+    table, solver, network = scheduled.table, scheduled.solver, scheduled.network
+    num_tc, num_vc = table.accelerators.num_tc, table.accelerators.num_vc
 
-
-def _pass_times(
-    scheduled: ScheduledGraph, graph: OperatorGraph, rows: IntArray, effort: Effort
-) -> FloatArray:
-    """One pass of one layer on ``rows``: the four fields of ``GraphTimes``, shape (4, rows)."""
-    found = np.zeros((4, len(rows)))
-    if not graph.operators:
-        return found
-    structure, accelerators = schedule_structure(graph), scheduled.table.accelerators
-    for first in range(0, len(rows), ROWS_AT_ONCE):
-        part = slice(first, first + ROWS_AT_ONCE)
-        times = scheduled.network.operator_times(graph, scheduled.table, rows[part])
-        cores = accelerators.num_tc[rows[part]], accelerators.num_vc[rows[part]]
-        solved = scheduled.solver.solve_batch(
-            structure, times.single_s, times.all_s, *cores, effort
-        )
+    def pass_times(graph: OperatorGraph, part: IntArray) -> tuple[FloatArray, ...]:
+        """The first four fields of ``GraphTimes``, shape (part,) each."""
+        times, structure = network.operator_times(graph, table, part), schedule_structure(graph)
+        cores = num_tc[part], num_vc[part]
+        solved = solver.solve_batch(structure, times.single_s, times.all_s, *cores, effort)
         proven = solved.bound_s >= solved.makespan_s * (1.0 - PROVEN_GAP)
-        joules, least_joules = (
-            _energy_j(times, solved.all_mode),
-            np.minimum(times.all_j, times.single_j).sum(axis=1),
-        )
-        found[0, part] = solved.makespan_s
-        found[1, part] = np.where(proven, solved.makespan_s, solved.bound_s)
-        found[2, part] = joules
-        found[3, part] = np.where(proven, joules, least_joules)
+        joules = np.where(solved.all_mode, times.all_j, times.single_j).sum(axis=1)
+        least_joules = np.minimum(times.all_j, times.single_j).sum(axis=1)
+        least_s = np.where(proven, solved.makespan_s, solved.bound_s)
+        return solved.makespan_s, least_s, joules, np.where(proven, joules, least_joules)
+
+    seconds, least_s, joules, least_j = over_passes(scheduled.graph.layers, 4, rows, pass_times)
+    efforts = np.full((len(rows), 1), effort, np.int8)
+    return GraphTimes(seconds, least_s, joules, least_j, efforts)
+
+
+def over_passes(
+    layers: Sequence[LayerGraph],
+    columns: int,
+    rows: IntArray,
+    of_pass: Callable[[OperatorGraph, IntArray], tuple[FloatArray, ...]],
+) -> FloatArray:
+    """What ``of_pass`` gives for the passes of ``layers`` on some of the accelerators ``rows`` at a
+    time, shape (columns, 3 passes, rows, layers); 0 for passes without operators."""
+    found = np.zeros((columns, 3, len(rows), len(layers)))
+    known: dict[OperatorGraph, FloatArray] = {}
+    for place, layer in enumerate(layers):
+        for which, graph in enumerate((layer.forward, layer.backward, layer.backward_selective)):
+            # Many layers have nothing that selective recomputation runs again.
+            if graph not in known:
+                known[graph] = mine = np.zeros((columns, len(rows)))
+                for first in range(0, len(rows) if graph.operators else 0, ROWS_AT_ONCE):
+                    part = slice(first, first + ROWS_AT_ONCE)
+                    mine[:, part] = of_pass(graph, rows[part])
+            found[:, which, :, place] = known[graph]
     return found
-
-
-def _energy_j(times: OperatorTimes, all_mode: NDArray[np.bool_]) -> FloatArray:
-    energy: FloatArray = np.where(all_mode, times.all_j, times.single_j).sum(axis=1)
-    return energy

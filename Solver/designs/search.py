@@ -28,20 +28,18 @@ from Solver.designs.joint import (
     best_of_all_sizes,
     own_bests,
 )
-from Solver.designs.large_spaces import screened
-from Solver.designs.model_shapes import model_shapes
+from Solver.designs.large_spaces import pruned_space
 from Solver.designs.point_store import PointStore
 from Solver.designs.points import PointGroup, PointStatus
-from Solver.designs.proofs import proven_shapes
-from Solver.designs.pursuit import Pursuit
+from Solver.designs.proofs import proven_shapes_of_models
 from Solver.designs.references import expert_of, reference_points
-from Solver.designs.run import Kept, Run
+from Solver.designs.search_context import RemainingSpace, SearchContext
 from Solver.hardware import DesignedChips
 from Solver.plan_report import PlanReport
 from Solver.plans.empty_spaces import why_empty
 from Solver.results import Certificate, Counts, DesignPoint, HardwareReport, SearchResult, SizeRow
 
-CLOSED_DIGITS = 6  # of a bound that is told in words
+BOUND_DIGITS = 6  # of a bound that is told in words
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,86 +54,66 @@ class ScoredPoint:
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """The answer of a search and everything it looked at; ``run`` knows what each of several models
-    reaches alone."""
+    """The answer of a search and everything it looked at.
 
-    run: Run
+    ``context`` knows what each of several models reaches alone."""
+
+    context: SearchContext
     result: SearchResult
     groups: tuple[PointGroup, ...]
     scored: tuple[ScoredPoint, ...]
 
 
-def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
-    """Answer the problem of ``run``; ``hardware`` says how it was named.
+def search(context: SearchContext, hardware: HardwareReport, run_directory: str) -> Searched:
+    """Answer the problem of ``context``; ``hardware`` says how it was named.
 
     Raises:
         InputError: what the problem names does not fit together.
-        PhazeError: an artefact cannot be written, or a solver failed.
-    """
-    with run.phase("bounds of the space"):
-        run = screened(run)
-    if run.kept is not None and not run.hardware.configurations:
-        return nothing_left(run, run.kept, hardware, run_directory)
-    problem = run.problem
-    with run.phase("layer times"):
-        shapes = [
-            proven_shapes(run, each)
-            for model in problem.models
-            for each in model_shapes(run, model)
-        ]
-    for model in problem.models:
-        if not any(each.model.name == model.name for each in shapes):
-            keys = {model.graph_key(shape) for shape in model.space.shapes()}
-            layers = {
-                len(load_or_extract(key, run.stores.graphs, code=problem.code).sequence)
-                for key in keys
-            }
-            bought = run.hardware.figures.most_devices
-            space = model.space.within(bought)
-            why = why_empty(space, max(layers, default=2), run.hardware.cluster)
-            most = "" if space is model.space else f"; max_cluster_cost buys at most {bought:,}"
-            raise InputError(f"no plan of {model.name} is as asked: {why}{most}")
-    alone = run.kept is not None and len(problem.models) == 1
-    with run.phase("design points"):
-        groups = explore(run, shapes, to_the_end=not alone)
-    with run.phase("best designs"):
-        run = run.knowing(own_bests(problem, groups))
-        problem = run.problem
+        PhazeError: an artefact cannot be written, or a solver failed."""
+    with context.phase("bounds of the space"):
+        context = pruned_space(context)
+    remaining, shared = context.remaining, context.shared_incumbent
+    if remaining is not None and not context.hardware.configurations:
+        return nothing_left(context, remaining, hardware, run_directory)
+    with context.phase("layer times"):
+        shapes = proven_shapes_of_models(context)
+    _refuse_empty_spaces(context, shapes)
+    alone = remaining is not None and len(context.problem.models) == 1
+    with context.phase("design points"):
+        groups = explore(context, shapes, to_the_end=not alone)
+    with context.phase("best designs"):
+        context = context.knowing(own_bests(context.problem, groups))
+        problem = context.problem
+        sizes, objective = problem.memory_bytes, problem.objective
         if alone:
             optima = best_of_all_sizes(problem, groups)
-            best_points = [group.best_evaluated(problem.objective) for group in groups]
+            best_points = [group.best_evaluated(objective) for group in groups]
         else:
-            optima = {
-                size: best_for_all_models(problem, groups, size) for size in problem.memory_bytes
-            }
-            best_points = [group.best(problem.objective) for group in groups]
-        counts = count(
-            run, groups
-        )  # after these, which may evaluate points that the search of a group pruned
+            optima = {size: best_for_all_models(problem, groups, size) for size in sizes}
+            best_points = [group.best(objective) for group in groups]
+        # After these, which may evaluate points that the search of a group pruned
+        counts = count(context, groups)
         scored = tuple(
-            scored_point(run, optimum, shapes, size, counts)
+            scored_point(context, optimum, shapes, size, counts)
             for size, optimum in optima.items()
             if optimum
         )
-        references = (
-            ()
-            if run.best_known is not None
-            else reference_points(run, [one.point for one in scored])
-        )
-        best = max((one.point for one in scored), key=lambda point: point.value, default=None)
-        if run.best_known is not None and best is not None:
-            run.best_known.tell(best.value)
+        points = tuple(one.point for one in scored)
+        references = reference_points(context, points) if shared is None else ()
+        best = max(points, key=lambda point: point.value, default=None)
+        if shared is not None and best is not None:
+            shared.tell(best.value)
     rows = tuple(
-        size_row(run, group, point)
+        size_row(context, group, point)
         for group, point in zip(groups, best_points, strict=True)
-        if point is not None or run.kept is None  # what was closed might fit
+        if point is not None or remaining is None  # what was pruned might fit
     )
     result = SearchResult(
         study=problem.name,
         status=best.status if best else Status.INFEASIBLE,
         hardware=hardware,
         best=best,
-        per_hbm=tuple(one.point for one in scored),
+        per_hbm=points,
         rows=rows,
         references=references,
         counts=counts,
@@ -143,98 +121,95 @@ def search(run: Run, hardware: HardwareReport, run_directory: str) -> Searched:
         reason="" if best else "; ".join(_reasons(groups)),
         own_best=dict(problem.own_best),
     )
-    return Searched(run, result, tuple(groups), scored)
+    return Searched(context, result, tuple(groups), scored)
 
 
-def nothing_left(run: Run, kept: Kept, hardware: HardwareReport, run_directory: str) -> Searched:
-    """The answer where bounds closed every chip: nothing fits or, in a part of a space, nothing is
-    as good as what is known."""
-    fits = kept.closed > 0.0
-    better = number(kept.closed, CLOSED_DIGITS)
-    models = " and ".join(label(model.name) for model in run.problem.models)
+def _refuse_empty_spaces(context: SearchContext, shapes: Sequence[ModelShapes]) -> None:
+    having, graphs = {each.model.name for each in shapes}, context.stores.graphs
+    for model in context.problem.models:
+        if model.name in having:
+            continue
+        keys = {model.graph_key(shape) for shape in model.space.shapes()}
+        every = (load_or_extract(key, graphs, code=context.problem.code) for key in keys)
+        layers = max((len(graph.sequence) for graph in every), default=2)
+        bought = context.hardware.figures.most_devices
+        space = model.space.within(bought)
+        most = "" if space is model.space else f"; max_cluster_cost buys at most {bought:,}"
+        why = why_empty(space, layers, context.hardware.cluster)
+        raise InputError(f"no plan of {model.name} is as asked: {why}{most}")
+
+
+def nothing_left(
+    context: SearchContext, remaining: RemainingSpace, hardware: HardwareReport, run_directory: str
+) -> Searched:
+    """The answer where bounds pruned every chip: nothing fits, or nothing beats the incumbent."""
+    status, points = Status.CLOSED, remaining.points
+    reason = f"nothing here is better than {number(remaining.pruned_bound, BOUND_DIGITS)}"
+    if remaining.pruned_bound <= 0.0:
+        models = " and ".join(label(model.name) for model in context.problem.models)
+        status, reason = Status.INFEASIBLE, f"no plan of {models} fits in the memory of any chip"
+    counts = Counts(points, 0, 0, pruned=points, infeasible=0, plans=0, unlisted=points)
+    nothing: tuple[()] = ()
     result = SearchResult(
-        study=run.problem.name,
-        status=Status.CLOSED if fits else Status.INFEASIBLE,
+        study=context.problem.name,
+        status=status,
         hardware=hardware,
         best=None,
-        per_hbm=(),
-        rows=(),
-        references=(),
-        counts=Counts(
-            space=kept.points,
-            evaluated=0,
-            dominated=0,
-            pruned=kept.points,
-            infeasible=0,
-            plans=0,
-            unlisted=kept.points,
-        ),
+        per_hbm=nothing,
+        rows=nothing,
+        references=nothing,
+        counts=counts,
         run_directory=run_directory,
-        reason=f"nothing here is better than {better}"
-        if fits
-        else f"no plan of {models} fits in the memory of any chip",
+        reason=reason,
     )
-    return Searched(run, result, (), ())
+    return Searched(context, result, nothing, nothing)
 
 
-def explore(run: Run, shapes: Sequence[ModelShapes], *, to_the_end: bool) -> list[PointGroup]:
+def explore(
+    context: SearchContext, shapes: Sequence[ModelShapes], *, to_the_end: bool
+) -> list[PointGroup]:
     """All point groups, by memory size as the problem lists them.
 
-    ``to_the_end``: every point evaluated, dominated, pruned or infeasible; else many are open.
-    """
+    ``to_the_end``: every point evaluated, dominated, pruned or infeasible; else many are open."""
     found: dict[int, list[PointGroup]] = {}
-    roomier: list[PointGroup | None] = [None] * len(shapes)
-    for size in sorted(run.problem.memory_bytes, reverse=True):
-        found[size] = []
+    larger: list[PointGroup] = []  # with the next larger memory
+    for size in sorted(context.problem.memory_bytes, reverse=True):
+        mine = found[size] = []
         for place, each in enumerate(shapes):
-            group = point_group(run, each, size, roomier[place])
-            if to_the_end:
-                named = (
-                    f"{label(each.model.name)}, micro-batch {each.micro_batch_size}, "
-                    f"{size_text(size)}"
-                )
-                still_open = int(np.count_nonzero(group.status == PointStatus.OPEN))
-                with run.progress.phase(f"design points of {named}", still_open) as advance:
-                    group.explore(advance)
-            found[size].append(group)
-            roomier[place] = group
-    return [group for size in run.problem.memory_bytes for group in found[size]]
+            group = point_group(context, each, size, larger[place] if larger else None)
+            mine.append(group)
+            if not to_the_end:
+                continue
+            of_model = f"{label(each.model.name)}, micro-batch {each.micro_batch_size}"
+            still_open = int(np.count_nonzero(group.status == PointStatus.OPEN))
+            name = f"design points of {of_model}, {size_text(size)}"
+            with context.progress.phase(name, still_open) as advance:
+                group.explore(advance)
+        larger = mine
+    return [group for size in context.problem.memory_bytes for group in found[size]]
 
 
 def point_group(
-    run: Run, shapes: ModelShapes, memory_bytes: int, roomier: PointGroup | None = None
+    context: SearchContext,
+    shapes: ModelShapes,
+    memory_bytes: int,
+    larger_memory: PointGroup | None = None,
 ) -> PointGroup:
-    """The design points of one model, micro-batch size and memory size, with what an earlier run
-    finished."""
-    folder = run.stores.points
+    """The points of one model, micro-batch and memory size, with what an earlier run finished."""
+    folder, problem = context.stores.points, context.problem
     if folder is not None:
-        graphs = dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes)
-        times = [
-            shape.times_key for shape in shapes.shapes
-        ]  # which more effort may have shortened since an earlier run
-        decisive = () if run.hardware.figures.purchase is None else (run.problem.objective.value,)
-        key = (
-            run.pricing,
-            shapes.model.space,
-            memory_bytes,
-            shapes.micro_batch_size,
-            list(graphs),
-            times,
-            *decisive,
-        )
-        folder /= content_key(*key)
-    return PointGroup.of(
-        shapes,
-        memory_bytes,
-        run.hardware.figures,
-        PointStore(folder),
-        Pursuit.of(run.problem),
-        roomier,
-    )
+        graphs = list(dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes))
+        # Which more effort may have shortened since an earlier run
+        times = [shape.times_key for shape in shapes.shapes]
+        bought = context.hardware.figures.purchase is not None
+        decisive = (problem.objective.value,) if bought else ()
+        what = shapes.model.space, memory_bytes, shapes.micro_batch_size, graphs, times, *decisive
+        folder /= content_key(context.pricing, *what)
+    return PointGroup.of(context, shapes, memory_bytes, PointStore(folder), larger_memory)
 
 
 def scored_point(
-    run: Run,
+    context: SearchContext,
     optimum: JointOptimum,
     shapes: Sequence[ModelShapes],
     memory_bytes: int,
@@ -245,13 +220,12 @@ def scored_point(
     schedules: list[LayerSchedule] = []
     confirmations = []
     for model, choice in optimum.choices.items():
-        layers = schedule_layers(run, choice)
-        expert = expert_of(run, model, choice, shapes, optimum.row, memory_bytes)
-        plans[model] = with_expert(model_plan(run, choice, layers), expert)
-        if (
-            layers and run.best_known is None
-        ):  # of a device no operators are scheduled; of parts only the best is confirmed
-            with run.progress.phase(
+        layers = schedule_layers(context, choice)
+        expert = expert_of(context, model, choice, shapes, optimum.row, memory_bytes)
+        plans[model] = with_expert(model_plan(context, choice, layers), expert)
+        # Of a device no operators are scheduled; of parts only the best is confirmed
+        if layers and context.shared_incumbent is None:
+            with context.progress.phase(
                 f"ILP confirmation of {label(model)}, {size_text(memory_bytes)}", len(layers)
             ) as advance:
                 confirmations += confirm_schedules(layers, advance)
@@ -263,47 +237,44 @@ def scored_point(
         and all(item.agrees for item in confirmations)
     )
     open_bound = optimum.best_open_bound
-    if run.kept is not None:
-        proven = run.kept.proves(
-            optimum.value
-        )  # else another memory is better, or a part is not known
-        optimal, open_bound = (
-            optimal and proven,
-            _joined_bound(open_bound, run.kept.open_bound if proven else run.kept.closed),
+    if context.remaining is not None:
+        # Else another memory is better, or a part is not known
+        proven = context.remaining.proves(optimum.value)
+        optimal = optimal and proven
+        open_bound = _joined_bound(
+            open_bound, context.remaining.open_bound if proven else context.remaining.pruned_bound
         )
     point = DesignPoint(
         status=Status.OPTIMAL if optimal else Status.FEASIBLE,
         optimal=optimal,
-        objective=run.problem.objective,
+        objective=context.problem.objective,
         value=optimum.value,
-        accelerator=run.hardware.accelerator(optimum.row),
+        accelerator=context.hardware.accelerator(optimum.row),
         hbm_bytes=memory_bytes,
         models=plans,
         certificate=Certificate(open_bound, tuple(confirmations)),
-        combine=run.problem.deciding,
-        chip=_chip(run, optimum.row, plans),
+        combine=context.problem.deciding,
+        chip=_chip(context, optimum.row, plans),
     )
     return ScoredPoint(point, optimum.row, tuple(schedules), tuple(optimum.choices.values()))
 
 
-def _joined_bound(open_bound: float | None, closed: float) -> float | None:
-    """What no design exceeds that was not evaluated, be it open (None: none was) or closed; None
-    where that is not known."""
-    if math.isinf(closed):
-        return None if closed > 0.0 else open_bound
-    return max(closed, open_bound or 0.0)
+def _joined_bound(open_bound: float | None, pruned_bound: float) -> float | None:
+    """What no open or pruned design exceeds; None where nothing is open, or nothing is known."""
+    if math.isinf(pruned_bound):
+        return None if pruned_bound > 0.0 else open_bound
+    return max(pruned_bound, open_bound or 0.0)
 
 
-def _chip(run: Run, row: int, plans: dict[str, PlanReport]) -> ChipReport | None:
-    """What the chip of a configuration takes; None where that is not known."""
-    hardware = run.hardware
+def _chip(context: SearchContext, row: int, plans: dict[str, PlanReport]) -> ChipReport | None:
+    hardware = context.hardware
     if not isinstance(hardware, DesignedChips) or hardware.space is None:
         return None
     figures = hardware.figures.some(np.array([row]))
     return chip_report(hardware.accelerators.accelerator(row), hardware.space, figures, plans)
 
 
-def count(run: Run, groups: Sequence[PointGroup]) -> Counts:
+def count(context: SearchContext, groups: Sequence[PointGroup]) -> Counts:
     """What became of the points of all groups."""
     status = np.concatenate([group.status for group in groups])
     each = {
@@ -312,21 +283,22 @@ def count(run: Run, groups: Sequence[PointGroup]) -> Counts:
     }
     absent = sum(int(group.absent.sum()) for group in groups)
     each["infeasible"] -= absent
-    plans = {(group.key.model, group.key.micro_batch_size): _plans(group) for group in groups}
-    unlisted = sum(len(group.closed) for group in groups)
-    if run.kept is not None:
-        unlisted = run.kept.points - (len(status) - absent)
+    plans = {
+        (group.key.model, group.key.micro_batch_size): sum(
+            len(part.plans) for shape in group.shapes for part in shape.parts
+        )
+        for group in groups
+    }
+    unlisted = sum(len(group.pruned_shapes) for group in groups)
+    if context.remaining is not None:
+        unlisted = context.remaining.points - (len(status) - absent)
     each["pruned"] += unlisted
     return Counts(
         space=len(status) - absent + unlisted, **each, plans=sum(plans.values()), unlisted=unlisted
     )
 
 
-def _plans(group: PointGroup) -> int:
-    return sum(len(part.plans) for shape in group.shapes for part in shape.parts)
-
-
-def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
+def size_row(context: SearchContext, group: PointGroup, point: int | None) -> SizeRow:
     """The best ``point`` of one model, memory size and micro-batch size as a row."""
     key = group.key
     if point is None:
@@ -341,24 +313,23 @@ def size_row(run: Run, group: PointGroup, point: int | None) -> SizeRow:
             reason=_why_infeasible((group,)),
         )
     row, _ = group.locate(point)
-    value = float(group.objective(run.problem.objective)[point])
-    proven = group.is_best(point, run.problem.objective) and not group.omitted
-    if run.kept is not None:
-        proven = proven and len(run.problem.models) == 1 and run.kept.proves(value)
+    value = float(group.objective(context.problem.objective)[point])
+    proven = group.is_best(point, context.problem.objective) and not group.omitted
+    if context.remaining is not None:
+        proven = proven and len(context.problem.models) == 1 and context.remaining.proves(value)
     return SizeRow(
         **vars(group.plan(point)),
         model=key.model,
         hbm_bytes=key.memory_bytes,
         status=Status.OPTIMAL if proven else Status.FEASIBLE,
         value=value,
-        accelerator=run.hardware.accelerator(row),
+        accelerator=context.hardware.accelerator(row),
         throughput_samples_per_s=float(group.batch_samples / group.iteration_s[point]),
         reason=group.omitted,
     )
 
 
 def _reasons(groups: Sequence[PointGroup]) -> list[str]:
-    """What keeps each model from each size of memory, whatever the micro-batch."""
     alike = dict[tuple[str, float], list[PointGroup]]()
     for group in groups:
         alike.setdefault((group.key.model, group.key.memory_bytes), []).append(group)
@@ -371,9 +342,8 @@ def _why_infeasible(groups: Sequence[PointGroup]) -> str:
     for part in [part for each in groups for shape in each.shapes for part in shape.parts]:
         least = part.plans.leanest_bytes(least)
     needed = f"; the leanest needs {size_text(least)}" if math.isfinite(least) else ""
-    most = group.figures.some(
-        np.flatnonzero(group.held)
-    ).most_devices  # of a chip with so much memory
+    # Of a chip with so much memory
+    most = group.figures.some(np.flatnonzero(group.held)).most_devices
     bought = "" if most is None else f" of the {most:,} devices at most that max_cluster_cost buys"
     return (
         f"no plan of {label(group.key.model)} fits {size_text(group.key.memory_bytes)} per "

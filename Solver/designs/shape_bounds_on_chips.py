@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable, populate_estimates
 from Estimator.chips.least_prices import least_table
@@ -20,10 +19,11 @@ from Estimator.plans.layer_costs import GraphNetwork, LayerSizes, layer_sizes
 from Estimator.plans.offload import NOTHING
 from Estimator.plans.rates import Machine
 from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Recompute
+from phaze_common.array_types import FloatArray
 from Solver.chip_figures import ChipFigures
 from Solver.designs.least_work import CoreWork, LeastWork, core_work, least_work, most_frequent
 from Solver.designs.network_times import PassNetwork
-from Solver.designs.run import Run
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips
 from Solver.paths.stage_graph import StageGraph
 from Solver.plans.least_iterations import LeastIterations, LikeLayers, least_iterations, least_of
@@ -32,8 +32,6 @@ from Solver.plans.shape_plans import ShapePlans
 from Solver.plans.space import PlanSpace
 from Solver.problem import ModelProblem
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 MakeTable = Callable[[ModelGraph, DesignedChips], LatencyTable]  # prices, or what bounds them
 
 
@@ -52,8 +50,7 @@ class ShapeBound:
     """Of shape ``number`` on chips: seconds that no plan with ``memory_bytes`` is below, joules of
     a sample; (chips,) each.
 
-    They are infinite on chips that do not have as much.
-    """
+    They are infinite on chips that do not have as much."""
 
     number: int
     memory_bytes: int
@@ -62,23 +59,23 @@ class ShapeBound:
 
 
 class ShapeBounds:
-    """Bounds of the plans of ``shapes`` of a model on chips of the hardware of ``run``, by number
-    of the shape.
+    """Bounds of the plans of ``shapes`` of a model on chips of the hardware of ``context``, by
+    number of the shape.
 
     What is exchanged within layers takes as long as where the groups lie best of all plans of a
-    shape.
-    """
+    shape."""
 
     def __init__(
         self,
-        run: Run,
+        context: SearchContext,
         model: ModelProblem,
         graphs: Mapping[GraphKey, ModelGraph],
         shapes: Sequence[UniformPlan],
     ) -> None:
         self.model, self.shapes = model, shapes
-        self._graphs, self._clusters, self._sizes = graphs, run.clusters, run.problem.memory_bytes
-        self._machine = _fastest(run.machines)
+        self._graphs, self._clusters = graphs, context.clusters
+        self._sizes = context.problem.memory_bytes
+        self._machine = _fastest(context.machines)
         self._lines: dict[int, dict[int, LeastIterations]] = {}
         self._groups: dict[UniformPlan, tuple[LayerGroups, ...]] = {}
         self._stages: dict[LayerSizes, StageGraph] = {}
@@ -96,47 +93,39 @@ class ShapeBounds:
 
         ``make_table`` says what their operators take at least. Unless plans are ``listed`` for
         their lines, which takes its time once for each shape, work is shared out evenly among all
-        devices.
-        """
+        devices."""
         by_graph: dict[GraphKey, list[int]] = defaultdict(list)
         for number in numbers:
-            if self._lying(number):
+            if self._placements(number):
                 by_graph[self.model.graph_key(self.shapes[number])].append(number)
         for key, mine in by_graph.items():
             graph, works = self._graphs[key], dict[tuple[LayerGroups, ...], LeastWork]()
             table = make_table(graph, hardware)
             for number in mine:
-                groups = self._lying(number)
+                groups = self._placements(number)
                 if groups not in works:
                     works[groups] = least_work(graph, table, _network(graph, groups, hardware))
                 lines = self.lines(number) if listed else self._shared_out(number)
                 yield from self._bounds(number, lines, works[groups], hardware.figures)
 
-    def by_lying(
+    def by_placement(
         self, hardware: DesignedChips, number: int, make_table: MakeTable
     ) -> Iterator[tuple[tuple[LayerGroups, ...], ShapeBound]]:
-        """As ``on`` of one shape, where its groups lie in ways that cost the same alone; of each
-        such way and memory."""
+        """As ``on`` of one shape, for each kind of placement that costs the same, and memory."""
         shape = self.shapes[number]
-        graph, alike = (
-            self._graphs[self.model.graph_key(shape)],
-            defaultdict[tuple[float, ...], list[LayerGroups]](list),
-        )
+        graph = self._graphs[self.model.graph_key(shape)]
+        alike = defaultdict[tuple[float, ...], list[LayerGroups]](list)
         table = make_table(graph, hardware)
         collectives = list(dict.fromkeys(_collectives(graph)))
-        for groups in self._lying(number):
+        for groups in self._placements(number):
             network = _network(graph, (groups,), hardware)
-            alike[
-                tuple(
-                    each(sent)
-                    for each in (network.seconds, *network.others)
-                    for sent in collectives
-                )
-            ].append(groups)
-        for lying in alike.values():
-            work = least_work(graph, table, _network(graph, lying[:1], hardware))
+            networks = network.seconds, *network.others
+            costs = tuple(each(sent) for each in networks for sent in collectives)
+            alike[costs].append(groups)
+        for placements in alike.values():
+            work = least_work(graph, table, _network(graph, placements[:1], hardware))
             for bound in self._bounds(number, self.lines(number), work, hardware.figures):
-                yield tuple(lying), bound
+                yield tuple(placements), bound
 
     def _bounds(
         self,
@@ -158,13 +147,12 @@ class ShapeBounds:
         """What a sample takes at least of the cores of all devices that work on it, under any
         shape; None where none has plans.
 
-        Nothing is exchanged.
-        """
+        Nothing is exchanged."""
         least: CoreWork | None = None
         shapes = {
             (self.model.graph_key(shape), shape.panels): shape
             for number, shape in enumerate(self.shapes)
-            if self._lying(number)
+            if self._placements(number)
         }
         tables: dict[GraphKey, LatencyTable] = {}
         for (key, panels), shape in shapes.items():
@@ -176,12 +164,11 @@ class ShapeBounds:
         return least
 
     def of_samples(self) -> dict[int, LeastIterations]:
-        """By memory the least of the lines of all shapes, of what a sample takes of the devices
-        that work on it."""
+        """By memory the least of the lines of all shapes, per sample and device at work on it."""
         found: dict[int, list[LeastIterations]] = defaultdict(list)
         for number, shape in enumerate(self.shapes):
             part = shape.micro_batch_size / shape.inner_devices
-            for size, least in self.lines(number).items() if self._lying(number) else ():
+            for size, least in self.lines(number).items() if self._placements(number) else ():
                 found[size].append(least.of_parts(part))
         return {size: least_of(lines) for size, lines in found.items()}
 
@@ -197,9 +184,8 @@ class ShapeBounds:
         part = shape.global_batch_size / (shape.micro_batch_size * groups)
         return dict.fromkeys(self._sizes, LeastIterations.shared_out(part))
 
-    def _lying(self, number: int) -> tuple[LayerGroups, ...]:
-        """Where the groups may lie that communicate within a layer; nowhere where a shape has no
-        plans."""
+    def _placements(self, number: int) -> tuple[LayerGroups, ...]:
+        """Where groups within a layer may lie; nowhere where a shape has no plans."""
         shape = self.shapes[number]
         same = replace(
             shape,
@@ -210,7 +196,7 @@ class ShapeBounds:
         )
         if same not in self._groups:
             layers = len(self._graphs[self.model.graph_key(shape)].sequence)
-            self._groups[same] = _ways_of_lying(
+            self._groups[same] = _placements_of_shape(
                 self.model.space, shape, layers, tuple(self._clusters)
             )
         return self._groups[same]
@@ -234,8 +220,7 @@ def _fastest(machines: Sequence[Machine]) -> Machine:
     """A machine that none of ``machines`` takes less on for whatever plans add to their layers: as
     fast as any everywhere.
 
-    Where nothing is hidden beside work, nothing takes longer for more bandwidth.
-    """
+    Where nothing is hidden beside work, nothing takes longer for more bandwidth."""
     first = max(machines, key=lambda machine: machine.stream_bytes_per_s)
     alike = zip(*(machine.cluster.tiers for machine in machines), strict=True)
     tiers = tuple(max(each, key=lambda tier: tier.bandwidth_bytes_per_s) for each in alike)
@@ -243,7 +228,7 @@ def _fastest(machines: Sequence[Machine]) -> Machine:
 
 
 @lru_cache(maxsize=1024)  # what limits a design asks for them again and again
-def _ways_of_lying(
+def _placements_of_shape(
     space: PlanSpace, shape: UniformPlan, layers: int, clusters: tuple[Cluster, ...]
 ) -> tuple[LayerGroups, ...]:
     return tuple(space.plans(shape, layers, *clusters).by_groups(clusters[0]))
@@ -272,7 +257,6 @@ def _collectives(graph: ModelGraph) -> Iterator[Collective]:
 def _network(
     graph: ModelGraph, groups: Sequence[LayerGroups], hardware: DesignedChips
 ) -> PassNetwork:
-    """The networks of the chips of ``hardware``, collectives where ``groups`` lie best."""
 
     def of_cluster(cluster: Cluster) -> Callable[[Collective], float]:
         networks = [GraphNetwork(graph, cluster, each) for each in groups]

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from Estimator.plans.compiled import inlined, outer
-from phaze_common.arrays import BoolArray, FloatArray, IntArray
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
 # tables: of stages behind the one with the largest load, and of those with it

@@ -16,7 +16,7 @@ import numpy as np
 
 from Estimator.plans.compiled import inlined, inner, outer
 from Estimator.plans.pipeline.one_f_one_b import stage_bound_s
-from phaze_common.arrays import FloatArray, IntArray
+from phaze_common.array_types import FloatArray, IntArray
 
 ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
 

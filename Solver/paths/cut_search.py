@@ -11,7 +11,7 @@ import numpy as np
 
 from Estimator.plans.compiled import inlined, inner, outer
 from Estimator.plans.pipeline.one_f_one_b import SCRATCH_ROWS, finish_in_s
-from phaze_common.arrays import FloatArray, IntArray
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.paths.cut_bounds import (
     DEEP,
     DEPTH,

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
-from phaze_common.arrays import BoolArray, IntArray
+from phaze_common.array_types import BoolArray, IntArray
 from Solver.paths.layer_graph import Edge, edges_between_groups, is_chain, runs
 
 MOST_SETS = 4_000

@@ -17,7 +17,7 @@ from Estimator.plans.many_rates import plan_rates
 from Estimator.plans.rates import Machine, start_s, whole_bytes
 from Estimator.plans.stage_price import PlanRates, stage_price
 from Estimator.plans.stage_totals import StageSizes, StageTimes, times_of, with_neighbours
-from phaze_common.arrays import FloatArray, IntArray
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.paths.stage_classes import StageClasses
 from Solver.paths.stage_options import StageOption
 

@@ -17,7 +17,7 @@ from Estimator.plans.results import Status
 from GraphExtractor.graph import GraphKey, ModelGraph, Recompute
 from GraphExtractor.many import load_or_extract_all
 from GraphExtractor.names import label
-from Solver.designs.run import Run
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import Hardware
 from Solver.paths.rows_search import RowsSearch
 from Solver.paths.spaces import PlanLimits
@@ -53,7 +53,7 @@ class _Graphs:
 
 
 def search_heterogeneous(
-    run: Run, model: ModelProblem, memory_bytes: int, uniform: PlanReport | None
+    run: SearchContext, model: ModelProblem, memory_bytes: int, uniform: PlanReport | None
 ) -> HeterogeneousAnswer:
     """The best plan of ``model`` whose stages may differ, on a device that exists, beside the best
     ``uniform`` one.

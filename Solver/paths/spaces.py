@@ -18,7 +18,7 @@ from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.many_rates import plan_rates
 from Estimator.plans.rates import Machine
 from GraphExtractor.graph import CollectiveKind
-from phaze_common.arrays import BoolArray, FloatArray, IntArray
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.paths.bounds import StageSpace
 from Solver.paths.option_tables import AFTER, BACKWARD, FORWARD, STEP, OptionTables
 from Solver.paths.path_search import OptionSpace

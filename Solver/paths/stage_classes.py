@@ -10,7 +10,7 @@ import numpy as np
 
 from Estimator.plans.cuts import Crossing, crossing
 from GraphExtractor.graph import ModelGraph, Recompute
-from phaze_common.arrays import IntArray
+from phaze_common.array_types import IntArray
 from Solver.paths.lattice import Lattice, lattice_of
 from Solver.paths.layer_graph import edges_between
 

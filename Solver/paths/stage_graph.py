@@ -15,7 +15,7 @@ from Estimator.plans.cuts import Crossing, crossing
 from Estimator.plans.layer_costs import LayerSizes
 from Estimator.plans.stage_totals import StageSizes, StageTimes, stage_sizes, times_of
 from GraphExtractor.graph import ModelGraph
-from phaze_common.arrays import FloatArray, IntArray
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.paths.lattice import Lattice, lattice_of
 from Solver.paths.layer_graph import edges_between
 

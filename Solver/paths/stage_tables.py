@@ -12,7 +12,7 @@ import numpy as np
 from Estimator.plans.compiled import outer
 from Estimator.plans.stage_price import PlanRates, pass_of, stage_price
 from Estimator.plans.stage_totals import StageSizes, StageTimes
-from phaze_common.arrays import BoolArray, FloatArray, IntArray
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.paths.stage_graph import Stages
 
 

@@ -7,24 +7,20 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.network.crossings import parts_of
 from Estimator.plans.assignment import Assignment, fitting, splits
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.uniform_plans import UniformPlans
+from phaze_common.array_types import BoolArray, IntArray
 from phaze_common.choices import GroupOrder
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 NEVER = np.iinfo(np.int64).max  # no prime divides 1
 
 
 def of_groups(shape: UniformPlan, capacities: tuple[int, ...]) -> Iterator[Assignment]:
-    """Where the tensor- and context-parallel groups of a shape and those that divide its experts
-    can lie."""
+    """Where tensor- and context-parallel groups and those of experts of a shape can lie."""
     ones = (1,) * len(capacities)
     for tp, tp2, cp in fitting((shape.tp, shape.tp2, shape.cp), capacities):
         for ep in splits(shape.ep, len(capacities)):
@@ -39,8 +35,7 @@ def placed_beside(
     """Where ``pp`` stages and as many replicas as are ``allowed`` can lie beside ``groups``.
 
     Gives dp (N,) and replicas and stages by tier (N, 2, tiers) of each. No tier has room for a part
-    of what lies in one further out: that would only be further away.
-    """
+    of what lies in one further out: that would only be further away."""
     holds, tiers = np.array(capacities), len(capacities)
     tp, tp2, cp, ep = (np.array(parts) for parts in (groups.tp, groups.tp2, groups.cp, groups.ep))
     wanted = np.zeros(int(allowed.max(initial=0)) + 1, np.bool_)
@@ -63,19 +58,11 @@ def placed_beside(
 def _filled(
     occupied: IntArray, holds: IntArray, fixed: Sequence[IntArray], parts: IntArray
 ) -> BoolArray:
-    """Whether no tier has room for a prime factor of an axis further out; ``occupied`` and
-    ``parts`` have shape (N, tiers)."""
-    least = np.minimum.reduce(
-        [np.broadcast_to(_least_primes(axis), parts.shape) for axis in (*fixed, parts)]
-    )
+    """Whether no tier has room for a prime factor of an axis further out; shapes (N, tiers)."""
+    every = np.stack([np.broadcast_to(axis, parts.shape) for axis in (*fixed, parts)])
+    least = _primes_up_to(int(every.max(initial=1)))[every].min(axis=0)
     outside = np.minimum.accumulate(least[:, ::-1], axis=1)[:, ::-1][:, 1:]
     return np.asarray((holds[:-1] // occupied[:, :-1] < outside).all(axis=1))
-
-
-def _least_primes(numbers: IntArray) -> IntArray:
-    table = _primes_up_to(int(numbers.max(initial=1)))
-    least: IntArray = table[numbers]
-    return least
 
 
 @lru_cache(maxsize=64)
@@ -92,15 +79,12 @@ def _split_table(most: int, inside: tuple[int, ...], tiers: int) -> tuple[IntArr
     """All ways to write numbers up to ``most`` as products over ``tiers``, at most ``inside`` on
     the inner ones.
 
-    The numbers (N,) in ascending order and their factors (N, tiers).
-    """
+    The numbers (N,) in ascending order and their factors (N, tiers)."""
     rows = np.ones((1, 0), np.int64)
     for room in inside:
+        factors = range(1, min(room, most) + 1)
         rows = np.concatenate(
-            [
-                np.column_stack([rows, np.full(len(rows), part)])
-                for part in range(1, min(room, most) + 1)
-            ]
+            [np.column_stack([rows, np.full(len(rows), part)]) for part in factors]
         )
         rows = rows[rows.prod(axis=1) <= most]
     products = rows.prod(axis=1)

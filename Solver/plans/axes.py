@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from Estimator.network.cluster import Cluster
 from Estimator.plans.axes import COMPARED, PlanAxis
 from Estimator.plans.uniform_plans import ORDERS, UniformPlans
+from phaze_common.array_types import BoolArray, IntArray
 from phaze_common.choices import GroupOrder
 
-BoolArray = NDArray[np.bool_]
-IntArray = NDArray[np.int64]
 Value = int | str | bool
 
 
@@ -22,8 +18,7 @@ Value = int | str | bool
 class ChosenAxis:
     """An axis of which searches tell the best plan of every value.
 
-    Of plans ``alike`` any value says the same, so that they have all of them.
-    """
+    Of plans ``alike`` any value says the same, so that they have all of them."""
 
     axis: PlanAxis
     alike: Callable[[UniformPlans, Cluster], BoolArray] | None = None
@@ -40,8 +35,7 @@ class ChosenAxis:
 
     @property
     def every_plan(self) -> bool:
-        """Whether plans count too that a search need not list, because others with another value
-        are no slower."""
+        """Whether plans count too that a search leaves out because others are no slower."""
         return self.name == "dp"
 
     def of_plans(self, plans: UniformPlans) -> IntArray | BoolArray:
@@ -57,8 +51,7 @@ def _one_copy(plans: UniformPlans, _: Cluster) -> BoolArray:
 
 
 def _one_order(plans: UniformPlans, cluster: Cluster) -> BoolArray:
-    """Where there are no two groups to nest, or the network is flat (``PlanSpace.every_plan`` lists
-    such plans once)."""
+    """No two groups to nest, or a flat network: such plans are listed once."""
     movable = len(cluster.tiers) > 1 or plans.shape.sequence_devices > 1
     one: BoolArray = (plans.dp == 1) | (plans.pp == 1) | (not movable)
     return one & (plans.order_numbers < ORDERS.index(GroupOrder.TIERS))

@@ -3,11 +3,9 @@ accounted for."""
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +16,7 @@ from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.layer_costs import LayerCosts
 from Estimator.plans.rates import straggler_excess
 from Estimator.plans.stage_totals import StageTimes, time_columns, times_of
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.paths.cut_bounds import (
     FIRST,
     FIXED_BYTES,
@@ -30,29 +29,11 @@ from Solver.paths.cut_bounds import (
 from Solver.paths.cut_search import cut_s, search_cuts
 from Solver.paths.stage_tables import Loads, Priced, empty_loads, fill_loads
 from Solver.plans.bounds import plan_bounds_s
+from Solver.plans.cut_levels import CutSearch, Found, Hint, PlanStatus
 from Solver.plans.shape_plans import DegreesKey, ShapePlans
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MOST_STEPS = 4_000_000  # stages tried in one search through cuts: some tenths of a second
 FIRST_STEPS = 20_000  # for a first incumbent
-
-
-class PlanStatus(IntEnum):
-    """What became of a plan on a configuration."""
-
-    PRUNED = 0  # its bound does not beat a plan that was evaluated
-    EVALUATED = 1  # its best cut into stages is known, or the best of those tried
-    INFEASIBLE = 2  # no cut of it fits in memory
-
-
-@dataclass(frozen=True)
-class Hint:
-    """A plan worth trying first: its index, and the nodes of its cut (None: with equal chunks)."""
-
-    index: int
-    nodes: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +44,7 @@ class BestPlan:
     ``memory_bytes`` are those of its fullest stage; ``hint`` leads others to it. ``plan`` is None
     where nothing fits (``iteration_s`` infinite) or nothing beats what was known before. Arrays
     have shape (plans,): what became of each, the least it can take, and what its best cut takes
-    (infinite where unknown).
-    """
+    (infinite where unknown)."""
 
     plan: UniformPlan | None
     hint: Hint | None
@@ -82,8 +62,7 @@ class ConfigurationPlans:
     Seconds of a plan, wherever they are told or asked, count by its factor among ``weights``
     (plans,), None where all count alike; a plan whose factor is infinite cannot be had, as if it
     did not fit. ``least_s`` (plans,) are known to be no more than what plans take, whatever the
-    factors.
-    """
+    factors."""
 
     def __init__(
         self,
@@ -94,12 +73,10 @@ class ConfigurationPlans:
         weights: FloatArray | None = None,
         least_s: FloatArray | None = None,
     ) -> None:
-        self.shared, self.costs, self.configuration, self.memory_bytes = (
-            shared,
-            costs,
-            configuration,
-            memory_bytes,
-        )
+        self.shared = shared
+        self.costs = costs
+        self.configuration = configuration
+        self.memory_bytes = memory_bytes
         graph = shared.stages
         layers = time_columns(costs, configuration)
         self.times: StageTimes = graph.times(layers)
@@ -108,11 +85,9 @@ class ConfigurationPlans:
         self._tables = np.empty((4, shared.most_stages, graph.nodes))
         self._priced: dict[DegreesKey, Priced] = {}
         waits = shared.machine.pass_starts != PassStarts()
-        adds, machine, devices = (
-            bool(costs.accumulation_s[configuration].any()),
-            shared.machine,
-            shared.plans.devices,
-        )
+        adds = bool(costs.accumulation_s[configuration].any())
+        machine = shared.machine
+        devices = shared.plans.devices
         varied = bool(machine.variation) and len(shared) > 1 and devices.min() < devices.max()
         self._take_longer = waits or adds or varied  # passes, than ``loads`` say
         self._weights = np.ones(len(shared)) if weights is None else weights
@@ -125,32 +100,14 @@ class ConfigurationPlans:
                 straggler_excess=float(straggler_excess(machine, devices.min()))
             )
             fits, members = shared.stages_fit(memory_bytes), graph.lattice.members
-            fill_loads(
-                rates,
-                graph.stages,
-                self.times,
-                graph.sizes,
-                times_of(layers),
-                members,
-                fits,
-                self.loads,
-            )
-            passes = self.loads.forward_s, self.loads.backward_s
-            part = np.divide(
-                np.minimum(*passes),
-                self.loads.stage_s,
-                out=np.zeros(edges),
-                where=self.loads.stage_s > 0.0,
-            )
+            loads, of_layers = self.loads, times_of(layers)
+            stages = rates, graph.stages, self.times, graph.sizes
+            fill_loads(*stages, of_layers, members, fits, loads)
+            shorter_s, stage_s = np.minimum(loads.forward_s, loads.backward_s), loads.stage_s
+            part = np.divide(shorter_s, stage_s, out=np.zeros(edges), where=stage_s > 0.0)
             self._shorter_part = float(part.max())
-            self._nodes = np.stack(
-                [
-                    self.loads.downstream_s,
-                    self.loads.upstream_forward_s,
-                    self.loads.upstream_backward_s,
-                ],
-                axis=1,
-            )
+            upstream_s = loads.upstream_forward_s, loads.upstream_backward_s
+            self._nodes = np.stack([loads.downstream_s, *upstream_s], axis=1)
             self.bounds_s = self._bounds_s(follows=not self._take_longer)
             if least_s is not None:
                 np.maximum(self.bounds_s, least_s, out=self.bounds_s)
@@ -158,107 +115,49 @@ class ConfigurationPlans:
             self.bounds_s = np.where(np.isinf(weights), np.inf, self.bounds_s) * weights
 
     def best(
-        self,
-        incumbent_s: float = np.inf,
-        hint: Hint | None = None,
-        most_steps: int | None = None,
+        self, incumbent_s: float = np.inf, hint: Hint | None = None, most_steps: int | None = None
     ) -> BestPlan:
         """The best plan that beats ``incumbent_s``; what ``hint`` names is tried first.
 
         A plan whose cuts are not all seen after ``most_steps`` (None: as many as for a proof) keeps
-        its bound.
-        """
-        most_steps = MOST_STEPS if most_steps is None else most_steps
-        count = len(self.shared)
-        status = np.full(count, PlanStatus.PRUNED, dtype=np.int8)
-        bounds_s, plan_s = self.bounds_s.copy(), np.full(count, np.inf)
-        status[np.isinf(bounds_s)] = PlanStatus.INFEASIBLE
-        best_s, best = incumbent_s, Found(None, None, np.inf, True)
-        order = np.argsort(bounds_s, kind="stable")
-        order = order[: int(np.isfinite(bounds_s).sum())]
+        its bound."""
+        best = [Found(None, None, np.inf, True)]  # the last beats all before it
+
+        def offer(index: int, found: Found) -> None:
+            best.append(found)
+            incumbents_s[:] = found.seconds
+
+        steps = MOST_STEPS if most_steps is None else most_steps
+        incumbents_s = np.full(len(self.shared), incumbent_s)
+        search = CutSearch(self, incumbents_s, offer, FIRST_STEPS, steps)
+        status, bounds_s = search.status, search.bounds_s
         if hint is not None:
-            best = self._as_hinted(hint, best_s)
-        elif len(order):
-            index = int(order[0])
-            best = self.searched(index, best_s, FIRST_STEPS)
-            if not best.fits:
-                status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
-            elif best.complete:
-                status[index], bounds_s[index] = (
-                    PlanStatus.EVALUATED,
-                    max(bounds_s[index], min(best_s, best.seconds)),
-                )
-        best_s = min(best_s, best.seconds)
-        if best.hint is not None:
-            plan_s[best.hint.index] = best_s
-        order = order[status[order] == PlanStatus.PRUNED]
-        first: list[tuple[float, int]] = []  # bounded, to be searched shortly
-        again: list[tuple[float, int]] = []  # where that did not suffice
-        place = 0
-        while True:
-            cheap_s = bounds_s[order[place]] if place < len(order) else np.inf
-            tight_s = first[0][0] if first else np.inf
-            enough_s = best_s * (1.0 - ROUNDING)
-            if cheap_s < min(tight_s, enough_s):
-                index = int(order[place])
-                place += 1
-                tight_s = self.bound(index, best_s)
-                if np.isinf(tight_s):  # nothing fits, or nothing that fits beats the incumbent
-                    status[index] = PlanStatus.INFEASIBLE if np.isinf(best_s) else PlanStatus.PRUNED
-                    bounds_s[index] = max(bounds_s[index], best_s)
-                else:  # beyond the incumbent it says nothing of the cuts that were closed by it
-                    bounds_s[index] = max(bounds_s[index], min(tight_s, best_s))
-                    heapq.heappush(first, (bounds_s[index], index))
-                continue
-            shortly = tight_s < enough_s
-            if not shortly and not (again and again[0][0] < enough_s):
-                break
-            bound_s, index = heapq.heappop(first if shortly else again)
-            found = self.searched(index, best_s, FIRST_STEPS if shortly else most_steps)
-            if not found.fits:
-                status[index], bounds_s[index] = PlanStatus.INFEASIBLE, np.inf
-                continue
-            if found.plan is not None:
-                plan_s[index] = found.seconds
-                best_s, best = found.seconds, found
-            if shortly and not found.complete:
-                heapq.heappush(again, (bound_s, index))
-                continue
-            status[index] = PlanStatus.EVALUATED
-            bounds_s[index] = min(best_s, found.seconds) if found.complete else bound_s
+            first = self._as_hinted(hint, incumbent_s)
+            if first.hint is not None:
+                offer(first.hint.index, first)
+                search.plan_s[first.hint.index] = first.seconds
+        elif np.isfinite(bounds_s.min(initial=np.inf)):
+            search.cut(int(bounds_s.argmin()), FIRST_STEPS, otherwise=0)
+        search.run()
+        found = best[-1]
+        best_s = min(incumbent_s, found.seconds)
         proven_s = min(best_s, float(bounds_s[status == PlanStatus.EVALUATED].min(initial=np.inf)))
-        if (
-            best.hint is not None and status[best.hint.index] != PlanStatus.EVALUATED
-        ):  # the first one tried, which no cut beats
-            status[best.hint.index], bounds_s[best.hint.index] = PlanStatus.EVALUATED, best_s
-        return BestPlan(
-            best.plan,
-            best.hint,
-            best.seconds,
-            best.memory_bytes,
-            proven_s,
-            status,
-            bounds_s,
-            plan_s,
-        )
+        # The first one tried, which no cut beats
+        if found.hint is not None and status[found.hint.index] != PlanStatus.EVALUATED:
+            status[found.hint.index], bounds_s[found.hint.index] = PlanStatus.EVALUATED, best_s
+        held = found.memory_bytes
+        arrays = status, bounds_s, search.plan_s
+        return BestPlan(found.plan, found.hint, found.seconds, held, proven_s, *arrays)
 
     def first_stage_bounds_s(self) -> FloatArray:
-        """``bounds_s``, counting the synchronisation of no stage but the first, which nothing runs
-        beside; shape (plans,)."""
+        """``bounds_s`` with the synchronisation of the first stage alone; shape (plans,)."""
         return self._bounds_s(follows=False) * self._weights
 
     def _bounds_s(self, *, follows: bool) -> FloatArray:
-        """Bounds; where synchronisation ``follows`` the last backward pass, some plan's of later
-        stages may decide."""
+        """Bounds; where synchronisation ``follows``, that of later stages may decide."""
         shared, bounds_s = self.shared, np.full(len(self.shared), np.inf)
-        plan_bounds_s(
-            shared.bounds,
-            shared.stages.stages,
-            self.loads,
-            self._shorter_part,
-            not follows,
-            bounds_s,
-        )
+        of_stages = shared.stages.stages, self.loads, self._shorter_part
+        plan_bounds_s(shared.bounds, *of_stages, not follows, bounds_s)
         at = shared.interleaved_rows
         if len(at):
             loads_s = self._interleaved_loads_s()
@@ -270,8 +169,7 @@ class ConfigurationPlans:
         return bounds_s
 
     def _interleaved_loads_s(self) -> FloatArray:
-        """Load of the fullest stage of plans with equal chunks, which runs all micro-batches; where
-        layers branch, the mean."""
+        """Load of the fullest stage of plans with equal chunks; where layers branch, the mean."""
         shared, graph = self.shared, self.shared.stages
         pp, chunks = (
             each[shared.interleaved_rows] for each in (shared.plans.pp, shared.plans.interleave)
@@ -288,7 +186,6 @@ class ConfigurationPlans:
         return loads_s[place.reshape(-1)]
 
     def _stage_prices(self, index: int) -> Priced:
-        """All stages priced for the degrees of a plan, which other plans share."""
         shared = self.shared
         key = shared.degrees_key(index)
         if not self._follows(index):
@@ -298,8 +195,7 @@ class ConfigurationPlans:
         return Priced(self.loads.forward_s, self.loads.backward_s, *shared.after_passes(index))
 
     def _follows(self, index: int) -> bool:
-        """Whether all data-parallel communication of a plan follows the last backward pass, and
-        passes are as of ``loads``."""
+        """Whether all replicas' communication follows the last pass, and ``loads`` hold."""
         return bool(self.shared.bounds.follows[index]) and not self._take_longer
 
     def _problem(self, index: int) -> Problem:
@@ -327,8 +223,7 @@ class ConfigurationPlans:
         )
 
     def bound(self, index: int, incumbent_s: float) -> float:
-        """A bound of all cuts of a plan; infinite where none fits, or none beats
-        ``incumbent_s``."""
+        """A bound of all cuts; infinite where none fits, or none beats ``incumbent_s``."""
         if self.shared.interleaved[index]:
             return float(self.bounds_s[index])
         weight = float(self._weights[index])
@@ -336,7 +231,6 @@ class ConfigurationPlans:
         return bound_s * weight
 
     def _as_hinted(self, hint: Hint, incumbent_s: float) -> Found:
-        """What ``hint`` names, where it fits and beats ``incumbent_s``."""
         index, nodes, weight = hint.index, hint.nodes, float(self._weights[hint.index])
         if np.isinf(weight):
             return Found(None, None, np.inf, complete=False)
@@ -346,40 +240,27 @@ class ConfigurationPlans:
         seconds = cut_s(problem, np.array(nodes)) * weight
         if np.isinf(seconds) or seconds >= incumbent_s * (1.0 - ROUNDING):
             return Found(None, None, np.inf, complete=False)
-        return Found(
-            self._with_stages(index, nodes),
-            hint,
-            seconds,
-            complete=False,
-            memory_bytes=_memory_bytes(problem, nodes),
-        )
+        plan, held = self._with_stages(index, nodes), _memory_bytes(problem, nodes)
+        return Found(plan, hint, seconds, complete=False, memory_bytes=held)
 
     def searched(self, index: int, incumbent_s: float, most_steps: int) -> Found:
         """The best cut of a plan that beats ``incumbent_s``."""
         if self.shared.interleaved[index]:
             return self._equal_chunks(index, incumbent_s)
         problem, weight = self._problem(index), float(self._weights[index])
-        beaten_s = incumbent_s / weight
-        if np.isinf(bound_cut(problem, beaten_s, self._tables)):
+        incumbent_s = incumbent_s / weight
+        if np.isinf(bound_cut(problem, incumbent_s, self._tables)):
             return Found(None, None, np.inf, True, fits=bool(np.isfinite(incumbent_s)))
         nodes = np.zeros(problem.pp + 1, np.int64)
-        found = search_cuts(problem, beaten_s, self._tables, most_steps, nodes)
+        found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes)
         if np.isinf(found.seconds):
             return Found(None, None, np.inf, found.complete)
-        path = tuple(nodes.tolist())
-        held = _memory_bytes(problem, path)
-        seconds = found.seconds * weight
-        return Found(
-            self._with_stages(index, path),
-            Hint(index, path),
-            seconds,
-            found.complete,
-            memory_bytes=held,
-        )
+        path, seconds = tuple(nodes.tolist()), found.seconds * weight
+        plan, held = self._with_stages(index, path), _memory_bytes(problem, path)
+        return Found(plan, Hint(index, path), seconds, found.complete, memory_bytes=held)
 
     def _equal_chunks(self, index: int, incumbent_s: float) -> Found:
-        """An interleaved plan; the first that is asked for prices all that may beat
-        ``incumbent_s``."""
+        """An interleaved plan; the first asked for prices all that may beat ``incumbent_s``."""
         shared = self.shared
         place = int(np.searchsorted(shared.interleaved_rows, index))
         if np.isnan(self._interleaved_s[place]):
@@ -393,17 +274,11 @@ class ConfigurationPlans:
             return Found(None, None, np.inf, True)
         plan = shared.plans.plan(index)
         sizes = tuple(len(chunk) for chunk in chunk_layers(plan, shared.graph))
-        return Found(
-            replace(plan, stage_layers=sizes),
-            Hint(index, None),
-            seconds,
-            True,
-            memory_bytes=fullest,
-        )
+        plan = replace(plan, stage_layers=sizes)
+        return Found(plan, Hint(index, None), seconds, True, memory_bytes=fullest)
 
     def interleaved(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Seconds (infinite where they do not fit) and bytes of the fullest stage of the
-        interleaved plans ``rows``."""
+        """Seconds (infinite: no fit) and bytes of the fullest stage of the interleaved ``rows``."""
         places = np.searchsorted(self.shared.interleaved_rows, rows)
         unknown = places[np.isnan(self._interleaved_s[places])]
         if len(unknown):
@@ -427,19 +302,6 @@ class ConfigurationPlans:
             stage_layers=tuple(len(stage) for stage in stages),
             layer_order=None if in_order else order,
         )
-
-
-@dataclass(frozen=True)
-class Found:
-    """A plan cut into stages that beats what was known, if any; whether all cuts were seen, and
-    whether one fits in memory."""
-
-    plan: UniformPlan | None
-    hint: Hint | None
-    seconds: float
-    complete: bool
-    fits: bool = True
-    memory_bytes: float = 0.0
 
 
 def _memory_bytes(problem: Problem, path: Sequence[int]) -> float:

@@ -8,14 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import inlined, outer
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.paths.stage_graph import Stages
 from Solver.paths.stage_tables import Loads
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 
 class PlanBounds(NamedTuple):
@@ -26,18 +23,15 @@ class PlanBounds(NamedTuple):
     ``least_parameters`` (most stages, nodes) what the largest of j + 1 stages that share a node has
     of them at least. The seconds of synchronisation have shape (plans, 2, algorithms): it takes at
     least a sum of two collectives, each the least of its algorithms; unused algorithms are
-    infinite, unused collectives 0.
-    """
+    infinite, unused collectives 0."""
 
-    skip: NDArray[np.bool_]
+    skip: BoolArray
     pp: IntArray
     micro_batches: IntArray
     least_messages_s: FloatArray  # over one boundary, both ways
     least_one_way_s: FloatArray  # over one boundary, whichever way is shorter
     most_one_way_s: FloatArray  # over one boundary
-    follows: NDArray[
-        np.bool_
-    ]  # whether all data-parallel communication follows the last backward pass
+    follows: BoolArray  # whether all data-parallel communication follows the last backward pass
     least_step_s: FloatArray
     tied_s: FloatArray
     sync_fixed_s: FloatArray
@@ -49,8 +43,7 @@ class PlanBounds(NamedTuple):
 
 @inlined
 def least_sync_s(bounds: PlanBounds, plan: int, parameters: float) -> float:
-    """Seconds of the synchronisation of a stage of so many parameters at least; nothing is sent
-    where there are none."""
+    """Seconds of synchronising so many parameters at least; nothing is sent for none."""
     seconds = 0.0
     for collective in range(2 if parameters > 0.0 else 0):
         fastest_s = np.inf
@@ -70,8 +63,7 @@ def deepest_s(total_s: float, load_s: float, pp: int, more: int) -> float:
     ``load_s`` or more.
 
     With b stages behind it, it runs ``more`` - b further micro-batches before what is behind it,
-    which takes at least ``total_s`` less as many loads as there are other stages; whatever b is.
-    """
+    which takes at least ``total_s`` less as many loads as there are other stages; whatever b is."""
     if more < pp:
         return total_s
     return max(total_s + (more - pp + 1) * load_s, 2.0 * total_s + (more - pp) * load_s)
@@ -95,8 +87,7 @@ def plan_bounds_s(
     ``shorter_part`` of the load but for messages. The first stage synchronises its gradients after
     everything; of the others, one has at least the parameters of the best cut of the rest, and
     follows the longest path to the last stage and back (``deepest_s``) but for the backward passes
-    of the stages before it.
-    """
+    of the stages before it."""
     everything = len(stages.first) - 2
     whole_s = loads.stage_s[stages.to_end[everything]]
     for plan in range(len(seconds)):

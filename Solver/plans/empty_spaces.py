@@ -17,8 +17,7 @@ LARGEST_BATCH = 10**12  # sequences; what is counted in arrays of 64 bits is far
 
 @dataclass(frozen=True)
 class _Rule:
-    """A space with this rule and those before it, for a model of so many ``layers``, and what is
-    said where it has no plan."""
+    """A space with this rule and those before it, and what is said where it has no plan."""
 
     space: PlanSpace
     layers: int
@@ -26,19 +25,16 @@ class _Rule:
 
 
 def why_empty(space: PlanSpace, layers: int, cluster: Cluster) -> str:
-    """The rule that leaves no plan for a model of ``layers`` layers, in words; nothing where there
-    are plans."""
+    """The rule that leaves no plan for ``layers`` layers, in words; empty where there are plans."""
     if space.has_plans(layers, cluster):
         return ""
     rules = _rules(space, layers, cluster)
-    return next(
-        rule.words() for rule in rules if not rule.space.has_plans(rule.layers, cluster)
-    )  # the last is ``space``
+    # The last is ``space``
+    return next(rule.words() for rule in rules if not rule.space.has_plans(rule.layers, cluster))
 
 
 def _rules(space: PlanSpace, layers: int, cluster: Cluster) -> Iterator[_Rule]:
-    """The rules of ``space`` from the one that holds for all hardware to those of the batch, each
-    with all before it."""
+    """The rules from those of all hardware to those of the batch, each with all before it."""
     unlimited = max(layers, space.devices, *(space.pp_degrees or ()))
     loosest = replace(
         space,
@@ -55,66 +51,45 @@ def _rules(space: PlanSpace, layers: int, cluster: Cluster) -> Iterator[_Rule]:
     sharing = replace(loosest, ep_degrees=space.ep_degrees)
     yield _Rule(sharing, layers, lambda: "ep must divide dp x cp")
     split = replace(sharing, sequence_parallel=space.sequence_parallel)
-    yield _Rule(
-        split,
-        layers,
-        lambda: (
-            f"tp must divide the sequence length of {space.sequence_length:,} to share out "
-            "sequences"
-        ),
-    )
+    sequence = f"the sequence length of {space.sequence_length:,}"
+    yield _Rule(split, layers, lambda: f"tp must divide {sequence} to share out sequences")
     placed = replace(split, group_orders=space.group_orders)
-    yield _Rule(
-        placed,
-        layers,
-        lambda: "the assignment to tiers is of other degrees; give those that it assigns",
-    )
+    other = "the assignment to tiers is of other degrees; give those that it assigns"
+    yield _Rule(placed, layers, lambda: other)
     chunked = replace(placed, interleave=space.interleave)
     yield _Rule(chunked, layers, lambda: _chunk_rule(space, layers))
     depths = _interleaved_depths(space, layers)
     filled = replace(
         placed, pp_degrees=depths, base=space.base, micro_batch_sizes=space.micro_batch_sizes
     )
-    yield _Rule(
-        filled,
-        layers,
-        lambda: _batch_rule(replace(placed, pp_degrees=depths), space, layers, cluster),
-    )
+    deep = replace(placed, pp_degrees=depths)
+    yield _Rule(filled, layers, lambda: _batch_rule(deep, space, layers, cluster))
     counted = replace(filled, whole_micro_batches=space.whole_micro_batches)
     yield _Rule(counted, layers, lambda: _whole_rule(space))
     yield _Rule(space, layers, lambda: _round_rule(space))
 
 
 def _any_batch(space: PlanSpace, layers: int) -> int:
-    """A batch that is whole rounds of micro-batches of one sequence, for any replicas and any
-    interleaved depth there can be."""
+    """A batch of whole rounds of micro-batches for any replicas and any interleaved depth."""
     degrees = [dp for dp in space.dp_degrees or (space.devices,) if dp <= space.devices] or [1]
-    blocks, replicas = (
-        max(layers - 2, 1),
-        math.lcm(*degrees),
-    )  # an interleaved depth divides the blocks
+    # An interleaved depth divides the blocks
+    blocks, replicas = (max(layers - 2, 1), math.lcm(*degrees))
     return blocks * (replicas if replicas < LARGEST_BATCH else max(degrees))
 
 
 def _interleaved_depths(space: PlanSpace, layers: int) -> tuple[int, ...] | None:
-    """The degrees of pp whose stages hold chunks as given; those of the space where a plan need not
-    be interleaved."""
+    """Degrees of pp that hold the chunks; those of the space where plans need no interleaving."""
     given, blocks = space.interleave, layers - 2
     if given is None or 1 in given:
         return space.pp_degrees
     degrees = space.pp_degrees or range(INTERLEAVED, layers)
-    return tuple(
-        pp
-        for pp in degrees
-        if pp >= INTERLEAVED and any(blocks % (pp * chunks) == 0 for chunks in given)
-    )
+    several = (pp for pp in degrees if pp >= INTERLEAVED)
+    return tuple(pp for pp in several if any(blocks % (pp * chunks) == 0 for chunks in given))
 
 
 def _device_rule(space: PlanSpace) -> str:
-    return (
-        f"tp x cp x pp x dp must be {'exactly' if space.use_all_devices else 'at most'} "
-        f"{space.devices:,} devices"
-    )
+    count = "exactly" if space.use_all_devices else "at most"
+    return f"tp x cp x pp x dp must be {count} {space.devices:,} devices"
 
 
 def _layer_rule(before: PlanSpace, space: PlanSpace, layers: int, cluster: Cluster) -> str:
@@ -152,17 +127,12 @@ def _whole_rule(space: PlanSpace) -> str:
 
 
 def _chunk_rule(space: PlanSpace, layers: int) -> str:
-    """What keeps every plan from interleaving, whatever its batch."""
     given, blocks = ", ".join(map(str, space.interleave or ())), layers - 2
     degrees = [pp for pp in space.pp_degrees or range(INTERLEAVED, layers) if pp >= INTERLEAVED]
     if not degrees:
         return f"interleave {given} needs pp of at least 2; give a larger --pp, or --interleave 1"
-    would = {
-        chunks
-        for pp in degrees
-        for chunks in range(1, blocks // pp + 1)
-        if blocks % (pp * chunks) == 0
-    } | {1}
+    every = ((pp, chunks) for pp in degrees for chunks in range(1, blocks // pp + 1))
+    would = {1, *(chunks for pp, chunks in every if blocks % (pp * chunks) == 0)}
     allowed = ", ".join(map(str, sorted(would)))
     return (
         f"pp x interleave must divide the {blocks} blocks of the model, given interleave "

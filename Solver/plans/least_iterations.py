@@ -6,10 +6,10 @@ the longest of pp stages takes V >= W / pp and V >= ceil(n / pp) R / n, since so
 of these. With m micro-batches, by ``Solver.plans.bounds``, an iteration takes at least what
 messages, the first stage's exchanges and the step do, and
 
-    m W                     on one stage 2 W + (m - 1 - pp) V    where micro-batches outnumber
-    stages: what the longest stage makes others wait for is counted once W + (m - 1) V / 2
-    where they do not, and imbalance could be waited for max(m V, W)             with interleaved
-    stages
+    m W                     on one stage
+    2 W + (m - 1 - pp) V    where micro-batches outnumber stages; the longest's waits count once
+    W + (m - 1) V / 2       where they do not, and imbalance could be waited for
+    max(m V, W)             with interleaved stages
 
 Where micro-batches outnumber stages, the stages exchange what is left of their gradients and
 weights after that but for the backward passes of those before them. With ``a / n`` seconds of
@@ -29,8 +29,7 @@ by h R; the passes of other layers hide at most their length before it, and h ti
 within it.
 
 So a plan's least time is that of a line in W, R and R's forward part, and the least of all plans
-that fit in memory bounds a million chips.
-"""
+that fit in memory bounds a million chips."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
@@ -40,40 +39,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
 from Estimator.plans.layer_costs import LayerCosts, PassCosts
 from Estimator.plans.stage_price import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
+from phaze_common.array_types import BoolArray, FloatArray, IntArray, fieldwise
 from Solver.pareto import nondominated
 from Solver.paths.cut_bounds import ROUNDING
 from Solver.plans.best_plan import ConfigurationPlans
 from Solver.plans.shape_plans import ShapePlans
 
-SHARES = (
-    0.0,
-    0.5,
-    0.8,
-    0.9,
-    1.0,
-)  # of work in like layers, for which plans that fit are told from those that do not
-FEW, STEP, HIDDEN_STEPS = (
-    32,
-    0.003,
-    16,
-)  # lines that are all looked at; else steps, relative or of a second, of fewer ones
+# Of work in like layers, for which plans that fit are told from those that do not
+SHARES = (0.0, 0.5, 0.8, 0.9, 1.0)
+# Lines that are all looked at; else steps, relative or of a second, of fewer ones
+FEW, STEP, HIDDEN_STEPS = 32, 0.003, 16
 ALL = 1e6  # seconds that a second hides where no exchange shows
-MOST_ROUNDS = (
-    24  # of taking lines away whose plans do not fit; those that stay only make the bound weaker
-)
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+# Of taking lines away whose plans do not fit; those that stay only make the bound weaker
+MOST_ROUNDS = 24
 
 
 @dataclass(frozen=True)
 class LikeLayers:
-    """Layers of a model that are alike: which of all, how many, and the parameters of each, experts
-    among them."""
+    """Layers of a model that are alike: their places, and the parameters and experts of each."""
 
     places: tuple[int, ...]
     parameters: float
@@ -87,8 +74,7 @@ class LikeLayers:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """Seconds of a device that all layers take for a micro-batch, those that are alike, and these
-    forward; (chips,) each."""
+    """Seconds of all layers for a micro-batch, of like ones, and these forward; (chips,) each."""
 
     whole_s: FloatArray
     alike_s: FloatArray
@@ -109,16 +95,11 @@ class Work:
 
     def or_less(self, other: Work) -> Work:
         """The least of both, number by number."""
-        return Work(
-            *(
-                np.minimum(getattr(self, each.name), getattr(other, each.name))
-                for each in fields(self)
-            )
-        )
+        return fieldwise(np.minimum, self, other)
 
-    def some(self, chips: NDArray[np.bool_]) -> Work:
+    def some(self, chips: BoolArray) -> Work:
         """That of some chips."""
-        return Work(*(getattr(self, each.name)[chips] for each in fields(self)))
+        return fieldwise(lambda each: each[chips], self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +107,7 @@ class LeastIterations:
     """The least of some lines, (lines,) each by rising ``constant_s``; none where no plan fits.
 
     A line is ``max(even W, fixed W + alike R) + max(sync_s - hidden (R - F) - hiding R - others (W
-    - R), 0) + constant_s`` with F the forward part of R.
-    """
+    - R), 0) + constant_s`` with F the forward part of R."""
 
     even: FloatArray
     fixed: FloatArray
@@ -161,11 +141,10 @@ class LeastIterations:
         """Seconds that no plan is below where a micro-batch takes ``work``, shape (chips,);
         infinite where no plan fits.
 
-        They grow with each number of ``work``, which so may be too small.
-        """
+        They grow with each number of ``work``, which so may be too small."""
         seconds: FloatArray = np.empty(len(work.whole_s))
         lines = self._few(work) if len(self) > FEW else self
-        _fill_least(*lines._columns, work.whole_s, work.alike_s, work.forward_s, seconds)
+        _fill_least(lines._columns, work.whole_s, work.alike_s, work.forward_s, seconds)
         return seconds
 
     def of_each(self, whole_s: float, alike_s: float, forward_s: float) -> FloatArray:
@@ -173,20 +152,17 @@ class LeastIterations:
         like_s = min(alike_s, whole_s)
         shown_s = self.sync_s - self.hidden * max(like_s - forward_s, 0.0) - self.hiding * like_s
         shown_s -= self.others * (whole_s - like_s)
-        least_s: FloatArray = (
-            np.maximum(self.even * whole_s, self.fixed * whole_s + self.alike * like_s)
-            + self.constant_s
-        )
-        return least_s + np.maximum(shown_s, 0.0)
+        fewest_s = np.maximum(self.even * whole_s, self.fixed * whole_s + self.alike * like_s)
+        least_s: FloatArray = fewest_s + self.constant_s + np.maximum(shown_s, 0.0)
+        return least_s
 
     def _few(self, work: Work) -> LeastIterations:
-        """Fewer lines that are at most as high and, where there is at least as much as the least of
-        ``work``, hardly lower."""
-        least, least_work = (
-            np.empty(1),
-            (getattr(work, each.name).min(keepdims=True, initial=np.inf) for each in fields(work)),
+        """Fewer lines, nowhere higher, and hardly lower where there is at least ``work``."""
+        least = np.empty(1)
+        least_work = (
+            getattr(work, each.name).min(keepdims=True, initial=np.inf) for each in fields(work)
         )
-        _fill_least(*self._columns, *least_work, least)
+        _fill_least(self._columns, *least_work, least)
         if not np.isfinite(least[0]):
             return self
         step_s = STEP * least[0]
@@ -209,8 +185,7 @@ class LeastIterations:
         """These without those that are nowhere below another one.
 
         With B <= R <= W it is enough to compare lines where all work is in other layers, in like
-        ones forward, or backward.
-        """
+        ones forward, or backward."""
         both = self.fixed + self.alike
         forms = self.even, both
         corners = [each - self.hiding - more for each in forms for more in (0.0, self.hidden)]
@@ -221,16 +196,15 @@ class LeastIterations:
         kept = np.flatnonzero(nondominated(-np.ascontiguousarray(less_is_better)))
         return self._some(kept[np.argsort(self.constant_s[kept], kind="stable")])
 
-    def _some(self, rows: IntArray | NDArray[np.bool_]) -> LeastIterations:
-        return LeastIterations(*(column[rows] for column in self._columns))
+    def _some(self, rows: IntArray | BoolArray) -> LeastIterations:
+        return fieldwise(lambda column: column[rows], self)
 
 
 @dataclass(frozen=True, eq=False)
 class PlanLines:
     """Two lines of every plan, (plans,) each in their order, one of which it is not below.
 
-    Either no stage has more of the like layers than one of as many stages must have, or one has.
-    """
+    Either no stage has more of the like layers than one of as many stages must have, or one has."""
 
     fewest: LeastIterations
     more: LeastIterations
@@ -252,8 +226,7 @@ class PlanLines:
 
 
 def least_iterations(plans: ShapePlans, memory_bytes: float, alike: LikeLayers) -> LeastIterations:
-    """Of the ``plans`` that fit in ``memory_bytes``, by those that are least where much or little
-    is in the layers ``alike``."""
+    """Of the plans that fit, the lines least where much or little is in the layers ``alike``."""
     both = PlanLines.of(plans, memory_bytes, alike)
     lines, constant_s = both.fewest, both.fewest.constant_s
     fit = np.isfinite(constant_s)
@@ -272,29 +245,22 @@ def least_iterations(plans: ShapePlans, memory_bytes: float, alike: LikeLayers) 
 
 def least_of(several: Sequence[LeastIterations]) -> LeastIterations:
     """The least of all lines of ``several``."""
-    columns = (
-        np.concatenate([getattr(each, column.name) for each in several])
-        for column in fields(LeastIterations)
-    )
-    return LeastIterations(*columns).lowest()
+    return fieldwise(lambda *columns: np.concatenate(columns), *several).lowest()
 
 
 def _slightly_less(slopes: FloatArray) -> FloatArray:
-    """Each rounded down to one of few values."""
     rounded = np.exp(np.floor(np.log(np.maximum(slopes, STEP)) / STEP) * STEP)
     return np.where(slopes > STEP, rounded, 0.0)
 
 
 def _in_order(slope: FloatArray, constant_s: FloatArray) -> IntArray:
-    """Places of lines by falling slope, of equal ones by rising constant."""
     return np.lexsort((constant_s, -slope))
 
 
 def _lines(
     plans: ShapePlans, alike: LikeLayers, constant_s: FloatArray
 ) -> tuple[LeastIterations, LeastIterations]:
-    """Two lines of every plan, in their order, one of which it is not below: as few like layers in
-    a stage as can be, or more."""
+    """Two lines of every plan, one of which holds: fewest like layers in a stage, or more."""
     pp, count = plans.plans.pp.astype(np.float64), plans.plans.micro_batches.astype(np.float64)
     several, outnumber = ~plans.interleaved & (pp > 1.0), count > pp
     of_longest = np.where(outnumber, count - 1.0 - pp, (count - 1.0) / 2.0)
@@ -315,8 +281,7 @@ def _lines(
     evenly = (pp - 1.0) / (2.0 * pp)
 
     def lines(layers: FloatArray, in_stage: FloatArray, hidden: FloatArray) -> LeastIterations:
-        """With so many like layers in the longest stage, and ``in_stage`` in one whose exchanges
-        ``hidden`` of B hides."""
+        """``layers`` alike in the longest stage, ``in_stage`` whose exchanges are ``hidden``."""
         sync_s = per_layer_s * in_stage + rest_s
         shows = sync_s > 0.0
         return LeastIterations(
@@ -339,29 +304,20 @@ def _exchanges(plans: ShapePlans, alike: LikeLayers) -> tuple[FloatArray, FloatA
     """Seconds of the exchanges of a like layer once per iteration, and how many of them a second of
     its passes hides; (plans,).
 
-    Collectives of very much: what is fixed of them counts once a stage, and is left out.
-    """
+    Collectives of very much: what is fixed of them counts once a stage, and is left out."""
     seconds, hides = np.zeros((2, len(plans)))
     sent = {0: (ALL_REDUCE,), 1: (REDUCE_SCATTER, ALL_GATHER), 2: (ALL_GATHER,)}
     for rows, rates in plans.rates_in_parts():
-        per_byte_s = (
-            np.where(np.isfinite(rates.groups.fixed_s), rates.groups.per_byte_s, np.inf)
-            .min(axis=-1)
-            .max(axis=-1)
-        )
-        left = (
-            np.cumprod(rates.groups.sizes, axis=-1) / rates.groups.sizes
-        )  # what inner levels divide a tensor by
-        per_byte_s = (per_byte_s / left[:, None]).sum(axis=-1)[
-            rates.group
-        ]  # (plans, kinds of collectives, of parameters)
+        usable = np.isfinite(rates.groups.fixed_s)
+        per_byte_s = np.where(usable, rates.groups.per_byte_s, np.inf).min(axis=-1).max(axis=-1)
+        # What inner levels divide a tensor by
+        left = np.cumprod(rates.groups.sizes, axis=-1) / rates.groups.sizes
+        # (plans, kinds of collectives, of parameters)
+        per_byte_s = (per_byte_s / left[:, None]).sum(axis=-1)[rates.group]
         experts = alike.expert_parameters if rates.expert_split else 0.0
         parameters = np.array([alike.parameters - experts, experts])
-        bytes_each = {
-            ALL_REDUCE: rates.gradient_bytes,
-            REDUCE_SCATTER: rates.gradient_bytes,
-            ALL_GATHER: rates.weight_bytes,
-        }
+        bytes_each = dict.fromkeys((ALL_REDUCE, REDUCE_SCATTER), rates.gradient_bytes)
+        bytes_each[ALL_GATHER] = rates.weight_bytes
         for stage, kinds in sent.items():
             here = rates.zero_stage == stage
             for kind in kinds:
@@ -371,7 +327,6 @@ def _exchanges(plans: ShapePlans, alike: LikeLayers) -> tuple[FloatArray, FloatA
 
 
 def _no_work(plans: ShapePlans) -> LayerCosts:
-    """Costs of hardware that takes no time."""
     nothing = np.zeros((1, len(plans.sizes.parameters)))
     idle = PassCosts.of_total(nothing)
     return LayerCosts(
@@ -381,8 +336,7 @@ def _no_work(plans: ShapePlans) -> LayerCosts:
 
 @outer
 def _envelope(slope: FloatArray, constant_s: FloatArray) -> IntArray:
-    """Places of the lines that are the least of all somewhere; lines by falling slope, of equal
-    ones by rising constant."""
+    """Lines that are the least somewhere; by falling slope, equal ones by rising constant."""
     kept = np.empty(len(slope), np.int64)
     count = 0
     for line in range(
@@ -410,20 +364,14 @@ def _envelope(slope: FloatArray, constant_s: FloatArray) -> IntArray:
 
 @outer
 def _fill_least(
-    even: FloatArray,
-    fixed: FloatArray,
-    alike: FloatArray,
-    sync_s: FloatArray,
-    hidden: FloatArray,
-    hiding: FloatArray,
-    others: FloatArray,
-    constant_s: FloatArray,
+    lines: tuple[FloatArray, ...],
     whole_s: FloatArray,
     alike_s: FloatArray,
     forward_s: FloatArray,
     seconds: FloatArray,
 ) -> None:
     """Lines by rising constant: none that starts above what was found is looked at."""
+    even, fixed, alike, sync_s, hidden, hiding, others, constant_s = lines
     for chip in range(len(whole_s)):
         work, best = whole_s[chip], np.inf
         like = min(alike_s[chip], work)

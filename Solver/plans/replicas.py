@@ -4,7 +4,6 @@ micro-batch."""
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
@@ -18,14 +17,10 @@ from Estimator.plans.many_rates import (
 )
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-
-MOST_ROUNDS = (
-    4  # plans of a class that others are compared with: hardly any is closed by a later one
-)
+# Plans of a class that others are compared with: hardly any is pruned by a later one
+MOST_ROUNDS = 4
 
 
 def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
@@ -38,24 +33,15 @@ def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
     nowhere faster. An all-reduce takes no less than along one of its groups, algorithm for
     algorithm, and no more than the slowest of the other plan's groups would with each. With sparse
     tables more replicas gather, hold and step through no fewer rows either; a gather takes half an
-    all-reduce, of a payload that grows with the replicas.
-    """
+    all-reduce, of a payload that grows with the replicas."""
     kept = np.ones(len(plans), np.bool_)
     if plans.shape.divided_by == 1 and len(plans):
         stages = plans.assigned[:, 1]
         even = replica_parts(plans, cluster).all(axis=0)
-        within = (
-            replicas_within_first_tier(plans, cluster) & plans.overlap_gradients
-        )  # what is hidden slows computation down
-        alike = (
-            plans.pp,
-            plans.micro_batches,
-            plans.interleave,
-            plans.pipeline_inner,
-            plans.overlap_gradients,
-            even,
-            within,
-        )
+        # What is hidden slows computation down
+        within = replicas_within_first_tier(plans, cluster) & plans.overlap_gradients
+        stages_alike = plans.pp, plans.micro_batches, plans.interleave, plans.pipeline_inner
+        alike = *stages_alike, plans.overlap_gradients, even, within
         _, key = np.unique(np.column_stack([*alike, stages]), axis=0, return_inverse=True)
         key = key.reshape(-1)
         rows = np.flatnonzero(plans.zero_stage == 0)
@@ -67,12 +53,8 @@ def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
 def _kept(plans: UniformPlans, key: IntArray, cluster: Cluster) -> BoolArray:
     """The same for plans sorted by class and replicas, shape (N,)."""
     assigned = isinstance(plans.shape.group_order, Assignment)
-    far = (
-        assigned
-        | plans.pipeline_inner
-        | (plans.pp == 1)
-        | (plans.layouts.stage_strides >= cluster.period)
-    )
+    apart = plans.layouts.stage_strides >= cluster.period
+    far = assigned | plans.pipeline_inner | (plans.pp == 1) | apart
     groups = _Groups(plans, cluster)
     kept, left = np.ones((2, len(plans)), np.bool_)
     for _ in range(MOST_ROUNDS):
@@ -91,8 +73,7 @@ class _Groups:
     pipeline ends.
 
     Replicas that lie evenly are one group, others are those of two levels. A line is what one group
-    costs by each algorithm.
-    """
+    costs by each algorithm."""
 
     def __init__(self, plans: UniformPlans, cluster: Cluster) -> None:
         self._plans, self._cluster = plans, cluster
@@ -106,33 +87,24 @@ class _Groups:
             rectangle_costs_of(CollectiveKind.ALL_REDUCE, rectangles, cluster)
         )
         sizes, strides = replica_levels(plans)
-        levels = [
-            (size, stride)
-            for size, stride in zip(sizes, strides, strict=True)
-            if (size[~self._even] > 1).any()
-        ]
-        if isinstance(
-            plans.shape.group_order, Assignment
-        ):  # plans that are compared have ends that lie alike
+        every = zip(sizes, strides, strict=True)
+        levels = [level for level in every if (level[0][~self._even] > 1).any()]
+        # Plans that are compared have ends that lie alike
+        if isinstance(plans.shape.group_order, Assignment):
             ends = np.ones_like(plans.pp), np.ones_like(plans.pp)
         else:
-            ends = (
-                np.where(plans.pp > 1, 2, 1),
-                np.maximum((plans.pp - 1) * plans.layouts.stage_strides, 1),
-            )
+            apart = np.maximum((plans.pp - 1) * plans.layouts.stage_strides, 1)
+            ends = np.where(plans.pp > 1, 2, 1), apart
         # members that lie further apart than a period share no inner block; along a torus it
         # matters how far
         apart = np.iinfo(np.int64).max if any(cluster.rings) else cluster.period
         self._levels = [(size, np.minimum(stride, apart)) for size, stride in (*levels, ends)]
 
     def slower(self, rows: IntArray, others: IntArray, beside: IntArray) -> BoolArray:
-        """Whether the plans ``rows`` are nowhere faster than ``others[beside]``, of which each is
-        as even; shape (rows,)."""
+        """Whether plans ``rows`` are nowhere faster than ``others[beside]``; shape (rows,)."""
         ours, theirs = self._rectangle[rows], self._rectangle[others][beside]
-        slower = np.asarray(
-            (self._of_rectangles[ours] >= self._of_rectangles[theirs]).all(axis=1)
-            | ~self._even[rows]
-        )
+        no_faster = (self._of_rectangles[ours] >= self._of_rectangles[theirs]).all(axis=1)
+        slower = np.asarray(no_faster | ~self._even[rows])
         last = len(self._levels) - 1
         for place, (sizes, strides) in enumerate(self._levels):
             if (sizes == 1).all():
@@ -146,8 +118,7 @@ class _Groups:
         return slower
 
     def _most(self, sizes: IntArray, strides: IntArray, rows: IntArray) -> FloatArray:
-        """Cost of each algorithm for the slowest of the groups of ``rows``, shape (rows, 2 *
-        algorithms)."""
+        """Cost of each algorithm for the slowest group of each row, (rows, 2 * algorithms)."""
         plans, period = self._plans.some(rows), self._cluster.period
         starts = group_starts(plans.layouts, strides, plans.shape.tp, period)
         starts[(sizes == 1) | (strides >= period)] = np.where(
@@ -165,15 +136,13 @@ class _Groups:
         return slowest
 
     def _lines(self, sizes: IntArray, strides: IntArray, starts: IntArray) -> FloatArray:
-        """What groups of devices cost, shape (groups, 2 * algorithms)."""
         distinct, place = np.unique(np.stack([sizes, strides, starts]), axis=1, return_inverse=True)
         size, stride, start = distinct
         found = collective_costs_of(CollectiveKind.ALL_REDUCE, size, stride, self._cluster, start)
         return self._aligned(found)[place.reshape(-1)]
 
     def _aligned(self, found: CollectiveCosts) -> FloatArray:
-        """Fixed seconds and seconds per byte by algorithm, in one order for all groups, infinite
-        where one cannot be used."""
+        """Fixed seconds and seconds per byte by algorithm in one order; infinite: not usable."""
         lines = np.full((2, MOST_ALGORITHMS, found.fixed_s.shape[1]), np.inf)
         for name, fixed_s, per_byte_s in zip(
             found.algorithms, found.fixed_s, found.per_byte_s, strict=True

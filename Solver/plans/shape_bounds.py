@@ -3,21 +3,39 @@ listed.
 
 The layers take W seconds of a device per micro-batch of b samples, however they are cut into
 stages. So dp replicas of pp stages take B / (b dp) x W / pp or more for a batch of B samples, and
-there is room for dp pp groups of devices at most.
-"""
+there is room for dp pp groups of devices at most."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.devices.software import Software
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.rates import Machine, between_s, hides_tensor_collectives, straggler_excess
 from Estimator.plans.stage_totals import PassTotals, StageTimes
+from phaze_common.array_types import FloatArray
 from Solver.plans.space import PlanSpace
 
-FloatArray = NDArray[np.float64]
+
+@dataclass(frozen=True, eq=False)
+class PrunedShapes:
+    """Shapes that need no look: no plan of shape i takes less than ``least_s[i]``, (shapes,)."""
+
+    plans: tuple[UniformPlan, ...]
+    least_s: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.plans)
+
+    def with_micro_batch_size(self, size: int) -> PrunedShapes:
+        """Those of one micro-batch size."""
+        places = [place for place, plan in enumerate(self.plans) if plan.micro_batch_size == size]
+        return PrunedShapes(tuple(self.plans[place] for place in places), self.least_s[places])
+
+
+NONE_PRUNED = PrunedShapes((), np.empty(0))
 
 
 def least_iteration_s(
@@ -27,8 +45,7 @@ def least_iteration_s(
     those of ``model``; (ways,).
 
     A stage's passes are convex in what its layers add up to (``stage_price.pass_price``), so that
-    all layers on one stage take no longer than the same on several.
-    """
+    all layers on one stage take no longer than the same on several."""
     groups = min(space.devices // shape.inner_devices, most_groups(space, shape))
     passes = (model.forward, model.recompute, model.backward)
     slower = float(
@@ -52,8 +69,7 @@ def most_groups(space: PlanSpace, shape: UniformPlan) -> int:
 def _least_pass_s(
     totals: PassTotals, shape: UniformPlan, software: Software, slower: float
 ) -> FloatArray:
-    """One pass through all layers at least, arithmetic ``slower``: no gradients are accumulated, no
-    weights gathered."""
+    """One pass at least, arithmetic ``slower``: nothing is accumulated, no weights gathered."""
     hidden_s: FloatArray = np.zeros_like(totals.tensor_s)
     if hides_tensor_collectives(shape, software):
         hidden_s = np.minimum(totals.tensor_s, totals.products_s) * (1.0 - 1.0 / shape.tp)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
 from Estimator.network.costs import MOST_ALGORITHMS
@@ -30,6 +29,7 @@ from Estimator.plans.stage_price import PlanRates
 from Estimator.plans.stage_totals import StageTimes, times_of
 from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans
 from GraphExtractor.graph import CollectiveKind, ModelGraph
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.paths.cut_bounds import ROUNDING
 from Solver.paths.stage_graph import StageGraph, stage_graph
 from Solver.paths.stage_tables import (
@@ -43,25 +43,20 @@ from Solver.paths.stage_tables import (
 from Solver.plans.bounds import PlanBounds
 from Solver.plans.sparse_tables import TablesOfStages
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-
 AT_ONCE = 1024  # plans whose rates are priced together
 
 
 @dataclass(frozen=True)
 class DegreesKey:
-    """What plans whose stages cost the same have in common: replicas, sharding, overlap, place of
-    replicas, one stage or more."""
+    """What plans whose stages cost the same have in common."""
 
     dp: int
     zero_stage: int
     overlap: bool
     groups: tuple[int, int]  # which rates, of those priced together
     single: bool
-    in_flight: (
-        int  # micro-batches of which activations are in host memory, where that has an end; else 0
-    )
+    # Micro-batches of which activations are in host memory, where that has an end; else 0
+    in_flight: int
     devices: int  # that wait for the slowest of them; 0 where all are alike
 
 
@@ -70,8 +65,7 @@ class ShapePlans:
 
     ``stages`` are the ``stages_on_device`` of the same ``sizes`` and optimizer, where another shape
     has them. Where the memory of a host is known, every stage counts as many micro-batches'
-    activations there as the first one, which has most in flight.
-    """
+    activations there as the first one, which has most in flight."""
 
     def __init__(
         self,
@@ -100,23 +94,17 @@ class ShapePlans:
 
     def forget(self) -> None:
         """Let go of what can be computed again: of thousands of shapes few are looked at twice."""
-        for known in (
-            self._rates,
-            self._parts,
-            self._links,
-            self._least,
-            self._fullest,
-            self._after,
-        ):
+        rates = self._rates, self._parts, self._after
+        for known in (*rates, self._links, self._least, self._fullest):
             known.clear()
         for name, value in vars(ShapePlans).items():
             if isinstance(value, cached_property):
                 self.__dict__.pop(name, None)
 
     @cached_property
-    def interleaved(self) -> NDArray[np.bool_]:
+    def interleaved(self) -> BoolArray:
         """Plans with several chunks per stage, shape (plans,)."""
-        several: NDArray[np.bool_] = self.plans.interleave > 1
+        several: BoolArray = self.plans.interleave > 1
         return several
 
     @cached_property
@@ -154,16 +142,15 @@ class ShapePlans:
         sync_fixed_s, sync_per_parameter_s = self._least_sync_s
         dense = self._tables.dense_parameters
         all_dense = np.array_equal(dense, self.stages.sizes.parameters)
+        plans, in_passes = self.plans, self.plans.shape.offload.in_passes
         return PlanBounds(
             skip=self.interleaved,
-            pp=self.plans.pp,
-            micro_batches=self.plans.micro_batches,
+            pp=plans.pp,
+            micro_batches=plans.micro_batches,
             least_messages_s=both_ways_s,
             least_one_way_s=least_s,
             most_one_way_s=most_s,
-            follows=~self.plans.overlap_gradients
-            & (self.plans.zero_stage < 2)
-            & (not self.plans.shape.offload.in_passes),
+            follows=~plans.overlap_gradients & (plans.zero_stage < 2) & (not in_passes),
             least_step_s=self.least_step_s,
             tied_s=self.tied_s,
             sync_fixed_s=sync_fixed_s,
@@ -204,8 +191,7 @@ class ShapePlans:
 
     @cached_property
     def least_bytes(self) -> FloatArray:
-        """What the fullest stage holds at least: its part of the parameters or, once ``fit`` has
-        seen it, of the best cut."""
+        """What the fullest stage holds at least, of the best cut once ``fit`` has seen it."""
         return self.parameter_bytes.copy()
 
     @cached_property
@@ -227,14 +213,11 @@ class ShapePlans:
         The s-th stage from the end keeps k = min(s, micro-batches) of its activations a: no more
         than M - f of M bytes where its parameters take f. So all activations A are at most the sum
         of (M - f) / k, and the parameters, F in all, at best lie where k is largest: M >= (A + F /
-        max k) / sum of 1 / k. Of interleaved plans nothing but the parameters is told.
-        """
+        max k) / sum of 1 / k. Of interleaved plans nothing but the parameters is told."""
         reserved = self.machine.software.reserved_memory.value
         saved = self.stages.sizes.saved_bytes[self.stages.stages.to_end[self.stages.nodes - 1]]
-        pp, held = (
-            self.plans.pp,
-            np.minimum(self.plans.pp, self.plans.micro_batches).astype(np.float64),
-        )
+        pp = self.plans.pp
+        held = np.minimum(self.plans.pp, self.plans.micro_batches).astype(np.float64)
         inverse = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1.0, pp.max(initial=1) + 1.0))])
         inverses = inverse[held.astype(np.int64)] + (pp - held) / held
         state = (self.parameter_bytes - reserved) * pp
@@ -244,8 +227,7 @@ class ShapePlans:
         )
 
     def fit(self, memory_bytes: float) -> bool:
-        """Whether some plan has a cut that fits, known exactly but for interleaved ones;
-        ``least_bytes`` of those seen are."""
+        """Whether some cut fits, exactly but for interleaved plans; it tightens ``least_bytes``."""
         if memory_bytes not in self._fit:
             self._fit[memory_bytes] = self._found_fit(memory_bytes * (1.0 + ROUNDING))
         return self._fit[memory_bytes]
@@ -254,8 +236,7 @@ class ShapePlans:
         """What the fullest stage holds under the plan and cut where that is least; ``below`` or
         more where none needs less.
 
-        Of interleaved plans, whose chunks no formula cuts, it does not tell.
-        """
+        Of interleaved plans, whose chunks no formula cuts, it does not tell."""
         least, plain = below, np.flatnonzero(~self.interleaved)
         for index in plain[np.argsort(self.parameter_bytes[plain], kind="stable")].tolist():
             if self.parameter_bytes[index] >= least:
@@ -263,9 +244,9 @@ class ShapePlans:
             least = min(least, self._least_fullest_bytes(index))
         return least
 
-    def stages_fit(self, memory_bytes: float) -> NDArray[np.bool_]:
+    def stages_fit(self, memory_bytes: float) -> BoolArray:
         """Stages that fit under some plan, whatever the others hold, shape (edges,)."""
-        fits: NDArray[np.bool_] = self._least_stage_bytes <= memory_bytes * (1.0 + ROUNDING)
+        fits: BoolArray = self._least_stage_bytes <= memory_bytes * (1.0 + ROUNDING)
         return fits
 
     @cached_property
@@ -273,18 +254,15 @@ class ShapePlans:
         """What every stage holds at least with one micro-batch, shape (edges,)."""
         plans = self.plans
         kinds = (self._kept_in_flight * 2 * ZERO_STAGES + plans.working) * 2 + (plans.pp == 1)
-        more = np.where(
-            self._tables.used, -self._tables.lookups, plans.dp
-        )  # which hold less, but for rows that they read
-        most = np.lexsort((more, kinds))[
-            np.flatnonzero(np.diff(np.sort(kinds), append=-1))
-        ]  # replicas of each kind
+        # Which hold less, but for rows that they read
+        more = np.where(self._tables.used, -self._tables.lookups, plans.dp)
+        # Replicas of each kind
+        most = np.lexsort((more, kinds))[np.flatnonzero(np.diff(np.sort(kinds), append=-1))]
         fixed: FloatArray = np.min([self.after_passes(index)[2] for index in most.tolist()], axis=0)
         return fixed + self.stages.sizes.saved_bytes
 
     def may_fit(self, index: int, memory_bytes: float) -> bool:
-        """Whether a plan has a cut that fits, exactly; of interleaved plans by their parameters
-        alone."""
+        """Whether a cut of a plan fits, exactly; of interleaved plans by parameters alone."""
         if not self.interleaved[index]:
             self.least_bytes[index] = self._least_fullest_bytes(index)
         return bool(self.least_bytes[index] <= memory_bytes * (1.0 + ROUNDING))
@@ -305,12 +283,8 @@ class ShapePlans:
         pp, micro_batches = int(plans.pp[index]), int(plans.micro_batches[index])
         zero, replicas = int(plans.sharding[index]), int(plans.dp[index])
         lookups = int(self._tables.lookups[index]) if self._tables.used[index] else 0
-        key = (
-            pp,
-            min(pp, micro_batches),
-            zero,
-            replicas if zero else lookups,
-        )  # without ZeRO replicas hold the same
+        # Without ZeRO replicas hold the same
+        key = (pp, min(pp, micro_batches), zero, replicas if zero else lookups)
         if key not in self._fullest:
             fixed_bytes, saved_bytes = self.after_passes(index)[2], graph.sizes.saved_bytes
             self._fullest[key] = least_fullest_bytes(
@@ -320,38 +294,29 @@ class ShapePlans:
 
     @property
     def _least_sync_s(self) -> tuple[FloatArray, FloatArray]:
-        """``PlanBounds`` of the synchronisation of dense parameters after the last micro-batch; 0
-        where it may be hidden."""
+        """Synchronisation of dense parameters as ``PlanBounds`` has it; 0 where it may hide."""
         shape, plans, cluster = self.plans.shape, self.plans, self.machine.cluster
         parts = replica_parts(plans, cluster)
         even = parts.all(axis=0)
-        joined = (
-            plans.layouts.replica_strides == shape.inner_devices
-        )  # context-parallel devices and replicas are neighbours
+        # Context-parallel devices and replicas are neighbours
+        joined = plans.layouts.replica_strides == shape.inner_devices
         sizes, strides = (np.where(joined, *levels) for levels in replica_levels(plans))
         nothing = self.plans.overlap_gradients | (plans.zero_stage == 3) | (plans.dp == 1)
         left = np.where(even | joined, 1.0, 1.0 / shape.sequence_devices)
         gradient = self._gradient_bytes * left
         weight = policy_under(self.machine.software, shape, 0).state.weight * left
-        first = (
-            CollectiveKind.ALL_REDUCE
-            if self.machine.software.reduces_all
-            else CollectiveKind.REDUCE_SCATTER
-        )
-        wanted = (
-            ({0: CollectiveKind.ALL_REDUCE, 1: first}, gradient),
-            ({1: CollectiveKind.ALL_GATHER, 2: CollectiveKind.ALL_GATHER}, weight),
-        )
+        reduce, gather = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
+        reduces_all = self.machine.software.reduces_all
+        first = reduce if reduces_all else CollectiveKind.REDUCE_SCATTER
+        wanted = (({0: reduce, 1: first}, gradient), ({1: gather, 2: gather}, weight))
         found: list[tuple[FloatArray, FloatArray]] = []
         for kinds, bytes_each in wanted:
             fixed_s, per_parameter_s = np.full((2, len(self), MOST_ALGORITHMS), np.inf)
             fixed_s[:, 0], per_parameter_s[:] = 0.0, 0.0
             for zero, kind in kinds.items():
                 wanted_here = (plans.zero_stage == zero) & ~nothing
-                for here, evenly in (
-                    (np.flatnonzero(wanted_here & even), True),
-                    (np.flatnonzero(wanted_here & ~even), False),
-                ):
+                for evenly in (True, False):
+                    here = np.flatnonzero(wanted_here & (even == evenly))
                     if not len(here):
                         continue
                     if evenly:
@@ -378,8 +343,7 @@ class ShapePlans:
 
     @property
     def _boundary_s(self) -> FloatArray:
-        """Seconds of messages over a boundary: both ways and one way at least, one way at most;
-        shape (3, plans)."""
+        """Seconds over a boundary: both ways and one way at least, one way at most; (3, plans)."""
         tiers = self.machine.cluster.tiers
         by_tier = np.zeros((3, len(tiers)))
         for tier in range(len(tiers) if self.stages.nodes > 2 else 0):
@@ -390,8 +354,7 @@ class ShapePlans:
 
     @cached_property
     def message_tables(self) -> FloatArray:
-        """Seconds of messages into every node over each route, forward and back; shape (routes, 2,
-        nodes)."""
+        """Seconds of messages into every node by route, forward and back; (routes, 2, nodes)."""
         cluster, crosses = self.machine.cluster, self.stages.crossing
         messages = Messages(self.plans.plan(0) if len(self) else self.plans.shape, cluster)
         tiers = np.arange(routes(cluster), dtype=np.int8)[:, None]
@@ -407,10 +370,8 @@ class ShapePlans:
     def rates_in_parts(self) -> Iterator[tuple[IntArray, ManyRates]]:
         """Some plans after others, and what their degrees cost."""
         for first in range(0, len(self), AT_ONCE):
-            yield (
-                np.arange(first, min(first + AT_ONCE, len(self))),
-                self._many_rates(first // AT_ONCE),
-            )
+            rows = np.arange(first, min(first + AT_ONCE, len(self)))
+            yield rows, self._many_rates(first // AT_ONCE)
 
     def _many_rates(self, part: int) -> ManyRates:
         if part not in self._parts:
@@ -433,20 +394,16 @@ class ShapePlans:
 
     @cached_property
     def _kept_in_flight(self) -> IntArray:
-        """Micro-batches of which a stage counts activations in host memory, where that has an end;
-        else 0, shape (plans,)."""
+        """Micro-batches with activations in a host memory that has an end, else 0; (plans,)."""
         limited = self.plans.shape.offload.activations > 0.0 and np.isfinite(
             self.machine.host_bytes
         )
         return np.minimum(self.plans.pp, self.plans.micro_batches) * int(limited)
 
     def stage_prices(self, index: int, times: StageTimes) -> Priced:
-        """All stages with ``times`` in full under plan ``index``; those with as many layers of each
-        kind are priced once."""
-        graph, shared = (
-            self.stages,
-            self.stages.tied_parameters if self.plans.pp[index] == 1 else 0.0,
-        )
+        """All stages with ``times`` in full under a plan; those with like layers priced once."""
+        graph = self.stages
+        shared = self.stages.tied_parameters if self.plans.pp[index] == 1 else 0.0
         priced = Priced(*(np.empty(len(graph.like)) for _ in range(5)))
         fill_prices(self.rates(index), times, graph.sizes, graph.examples, shared, priced)
         alike = graph.examples[graph.like]
@@ -456,8 +413,7 @@ class ShapePlans:
         """Synchronisation, step and bytes (all but activations) of every stage under plan
         ``index``, shape (edges,) each.
 
-        They do not depend on the hardware's speed where nothing overlaps with computation.
-        """
+        They do not depend on the hardware's speed where nothing overlaps with computation."""
         key = self.degrees_key(index)
         if key not in self._after:
             priced = self.stage_prices(index, times_of(np.zeros((len(self.stages.like), 16))))
@@ -484,15 +440,11 @@ class ShapePlans:
 
     def _links_of(self, plan: UniformPlan) -> Links:
         tables = self.message_tables
-        crossed = (
-            Messages(plan, self.machine.cluster)
-            .boundary_tiers()[: plan.pp - 1]
-            .astype(np.int64)[::-1]
-        )
+        tiers_crossed = Messages(plan, self.machine.cluster).boundary_tiers()
+        crossed = tiers_crossed[: plan.pp - 1].astype(np.int64)[::-1]
         kind_of = np.ascontiguousarray(crossed) if len(crossed) else np.zeros(1, np.int64)
-        if (
-            len(crossed) and (crossed == crossed[0]).all()
-        ):  # as of the deepest plan, whose first rows are those of the others
+        # As of the deepest plan, whose first rows are those of the others
+        if len(crossed) and (crossed == crossed[0]).all():
             least_s = self._least_messages(np.full(self.most_stages, crossed[0]))[: plan.pp]
         else:
             least_s = self._least_messages(kind_of)[: plan.pp]

@@ -11,7 +11,6 @@ from itertools import groupby, product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import Assignment
@@ -19,12 +18,10 @@ from Estimator.plans.degrees import Layout, UniformPlan
 from Estimator.plans.offload import NOTHING
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import Recompute
+from phaze_common.array_types import IntArray
 from phaze_common.choices import GroupOrder
 from Solver.plans.assignments import of_groups, ordered, placed_beside
 from Solver.plans.replicas import undominated
-
-IntArray = NDArray[np.int64]
-
 
 # axes whose values a ``PlanSpace`` combines by rules
 COMBINED = frozenset(
@@ -47,8 +44,7 @@ class PlanSpace:
     ``GroupOrder.TIERS`` is among the ``group_orders``, the axes share out the tiers of the network,
     whose blocks hold ``capacities``, in every other way too. ``layouts`` are further ones besides
     tp with and without sequence parallelism, and cp. ``further`` are values of other axes that
-    decide what layers cost, or what is kept in host memory: each goes with all others.
-    """
+    decide what layers cost, or what is kept in host memory: each goes with all others."""
 
     devices: int
     use_all_devices: bool
@@ -76,14 +72,12 @@ class PlanSpace:
     whole_micro_batches: bool = False
 
     def within(self, devices: int | None) -> PlanSpace:
-        """The plans that need at most so many ``devices`` (None: any number), as far as they may
-        leave some idle."""
+        """The plans that need at most so many ``devices`` (None: any), if some may be left idle."""
         fewer = devices is not None and devices < self.devices and not self.use_all_devices
         return replace(self, devices=devices) if fewer and devices is not None else self
 
     def shapes(self) -> Iterator[UniformPlan]:
-        """Plans that differ in what decides the seconds of a layer, or in what is kept in host
-        memory."""
+        """Plans that differ in what decides layer seconds, or in what is kept in host memory."""
         axes = [axis for axis, _ in self.further]
         for shape in self._shapes():  # shapes with the same plans follow one another
             for chosen in product(*(values for _, values in self.further)):
@@ -120,29 +114,22 @@ class PlanSpace:
                 continue
             for overlap in self.overlap_tensor if layout.sequence_parallel else (None,):
                 of_layers = replace(of_layout, overlap_tensor=overlap)
-                for order in self._orders_of(
-                    of_layers
-                ):  # shapes with the same plans follow one another
-                    yield from (
-                        replace(of_layers, group_order=order, panels=count) for count in panels
-                    )
+                # Shapes with the same plans follow one another.
+                for order, count in product(list(self._orders_of(of_layers)), panels):
+                    yield replace(of_layers, group_order=order, panels=count)
 
     @property
     def nested(self) -> tuple[GroupOrder, ...]:
         """Orders of groups over consecutive devices."""
-        return tuple(
-            order
-            for order in self.group_orders
-            if isinstance(order, GroupOrder) and order is not GroupOrder.TIERS
-        )
+        named = (order for order in self.group_orders if isinstance(order, GroupOrder))
+        return tuple(order for order in named if order is not GroupOrder.TIERS)
 
     def has_plans(self, layers: int, cluster: Cluster) -> bool:
         """Whether there is any plan for a model of ``layers`` layers."""
         return any(len(self.plans(shape, layers, cluster)) for shape in self.shapes())
 
     def _orders_of(self, shape: UniformPlan) -> Iterator[GroupOrder | Assignment]:
-        """Where the groups that communicate within a layer of ``shape`` may lie; any order of
-        groups stands for all of them."""
+        """Where groups within a layer may lie; any order of groups stands for all of them."""
         yield from self.nested[:1]
         for order in self.group_orders:
             if order is GroupOrder.TIERS and len(self.capacities) > 1:
@@ -159,8 +146,8 @@ class PlanSpace:
         ``undominated`` ones.
 
         They are those of ``cluster`` or one of ``others``, in which nothing but the bandwidth of
-        links is different.
-        """
+        links is different."""
+        # Which degrees there are, and which of them others dominate, is the same for all of these.
         same = replace(
             shape,
             recompute=Recompute.NONE,
@@ -169,8 +156,6 @@ class PlanSpace:
             exchange=self.base.exchange,
             panels=1,
             offload=NOTHING,
-            # which degrees there are, and which of them others dominate, is the same for all of
-            # these
         )
         return replace(_listed(self, same, layers, (cluster, *others)), shape=shape)
 
@@ -183,9 +168,8 @@ class PlanSpace:
         """The same with those that others dominate."""
         groups = self.devices // shape.inner_devices
         most_replicas = min(groups, shape.global_batch_size // shape.micro_batch_size)
-        movable = (
-            len(cluster.tiers) > 1 or shape.sequence_devices > 1
-        )  # else replicas and context-parallel groups may part
+        # Else replicas and context-parallel groups may part
+        movable = len(cluster.tiers) > 1 or shape.sequence_devices > 1
         kinds: list[tuple[int, int, bool, int, bool]] = []
         replicas: list[IntArray] = [np.empty(0, np.int64)]
         placed: list[IntArray] = []
@@ -201,26 +185,23 @@ class PlanSpace:
             nested = (
                 self.nested if isinstance(shape.group_order, GroupOrder) else (GroupOrder.TIERS,)
             )
-            every, lying = self._lying(shape, pp, every)
-            axes = (
-                self.zero_stages,
-                enumerate(self.overlap_gradients),
-                enumerate(nested),
-                self._chunks(pp, layers),
-            )
-            for zero, (another_overlap, overlap), (another_order, order), chunks in product(*axes):
+            every, placements = self._placements(shape, pp, every)
+            orders = list(product(enumerate(self.overlap_gradients), enumerate(nested)))
+            axes = self.zero_stages, orders, self._chunks(pp, layers)
+            for zero, ((another_overlap, overlap), (another_order, order)), chunks in product(
+                *axes
+            ):
                 kept = np.ones(len(every), np.bool_)
                 if zero > min(self.zero_stages) or another_overlap:
                     kept &= every * shape.sequence_devices > 1
                 if another_order:
                     kept &= (every > 1) & (pp > 1 and movable)
                 if chunks > 1:
-                    kept &= (
-                        -(-shape.global_batch_size // (shape.micro_batch_size * every)) % pp == 0
-                    )
+                    micro_batches = -(-shape.global_batch_size // (shape.micro_batch_size * every))
+                    kept &= micro_batches % pp == 0
                 kinds.append((pp, zero, order is GroupOrder.PIPELINE_INNER, chunks, overlap))
                 replicas.append(every[kept])
-                placed.append(lying[kept])
+                placed.append(placements[kept])
         table = np.repeat(
             np.array(kinds, np.int64).reshape(-1, 5), [len(each) for each in replicas[1:]], axis=0
         )
@@ -240,34 +221,28 @@ class PlanSpace:
         )
         return plans.some(np.flatnonzero(~ordered(plans, self.nested, cluster)))
 
-    def _lying(self, shape: UniformPlan, pp: int, degrees: IntArray) -> tuple[IntArray, IntArray]:
-        """Data parallel degrees, as often as stages and replicas can lie differently, and by tier
-        how (N, 2, tiers)."""
+    def _placements(
+        self, shape: UniformPlan, pp: int, degrees: IntArray
+    ) -> tuple[IntArray, IntArray]:
+        """Data parallel degrees, once for each placement of stages, and these (N, 2, tiers)."""
         groups = shape.group_order
         if not isinstance(groups, Assignment):
             return degrees, np.empty((len(degrees), 2, 0), np.int64)
         if GroupOrder.TIERS in self.group_orders:
             return placed_beside(groups, self.capacities, pp, degrees)
-        given = [
-            each
-            for each in self.group_orders
-            if isinstance(each, Assignment) and each.groups == groups
-        ]
-        lying = [(math.prod(each.dp), (each.dp, each.pp)) for each in given if each.has(pp=pp)]
-        kept = [(dp, parts) for dp, parts in lying if dp in degrees]
+        assigned = (each for each in self.group_orders if isinstance(each, Assignment))
+        given = [each for each in assigned if each.groups == groups]
+        placements = [(math.prod(each.dp), (each.dp, each.pp)) for each in given if each.has(pp=pp)]
+        kept = [(dp, parts) for dp, parts in placements if dp in degrees]
         return np.array([dp for dp, _ in kept], np.int64), np.array(
             [parts for _, parts in kept], np.int64
         ).reshape(len(kept), 2, len(groups.tp))
 
     def _replicas(self, room: int, most: int) -> IntArray:
-        """Data parallel degrees where there is room for so many replicas."""
         if self.dp_degrees is not None:
-            allowed = [
-                dp
-                for dp in self.dp_degrees
-                if dp <= min(room, most) and not (self.use_all_devices and dp != room)
-            ]
-            return np.array(allowed, dtype=np.int64)
+            allowed = np.array(self.dp_degrees, dtype=np.int64)
+            allowed = allowed[allowed <= min(room, most)]
+            return allowed[allowed == room] if self.use_all_devices else allowed
         if self.use_all_devices:
             return np.array([room] if room <= most else [], dtype=np.int64)
         return np.arange(1, min(room, most) + 1)
@@ -276,10 +251,9 @@ class PlanSpace:
         """Chunks per stage for which the blocks between embedding and head divide evenly."""
         blocks = layers - 2
         wanted = self.interleave or range(1, max(blocks // pp, 1) + 1)
+        several = pp > 1 and blocks > 0
         return tuple(
-            chunks
-            for chunks in wanted
-            if chunks == 1 or (pp > 1 and blocks > 0 and blocks % (pp * chunks) == 0)
+            chunks for chunks in wanted if chunks == 1 or (several and blocks % (pp * chunks) == 0)
         )
 
 

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.plans.stage_totals import StageSizes
 from Estimator.plans.uniform_plans import UniformPlans
-
-FloatArray = NDArray[np.float64]
+from phaze_common.array_types import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,10 +21,9 @@ class TablesOfStages:
     plans: UniformPlans
 
     @cached_property
-    def used(self) -> NDArray[np.bool_]:
-        """Plans under which the gradients of tables are sparse (``stage_price.sparse_rows``), shape
-        (plans,)."""
-        used: NDArray[np.bool_] = (self.plans.sharding == 0) & bool(self.sizes.tables.any())
+    def used(self) -> BoolArray:
+        """Plans with sparse gradients (``stage_price.sparse_rows``), shape (plans,)."""
+        used: BoolArray = (self.plans.sharding == 0) & bool(self.sizes.tables.any())
         return used
 
     @cached_property
@@ -47,8 +44,7 @@ class TablesOfStages:
 
     @cached_property
     def dense_parameters(self) -> FloatArray:
-        """Parameters of every stage, those of experts aside, whose gradients are dense under every
-        plan, shape (stages,)."""
+        """Parameters, but for experts, whose gradients are dense under every plan, (stages,)."""
         dense = self.sizes.parameters - self.sizes.expert_parameters
         return dense - self.parameters if self.used.any() else dense
 
@@ -68,8 +64,7 @@ class TablesOfStages:
         return np.where(self.used, unread, 0.0)
 
     def _read(self, tables: FloatArray, lookups: FloatArray) -> FloatArray:
-        """Parameters in the rows of ``tables`` (..., kinds) that so many micro-batches read at
-        most."""
+        """Parameters in the rows of ``tables`` (..., kinds) that micro-batches read at most."""
         rows, read, width = self.sizes.table_sizes.T
         parameters: FloatArray = (tables * np.minimum(rows, read * lookups) * width).sum(axis=-1)
         return parameters

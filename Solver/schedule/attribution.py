@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from Estimator.pass_parts import OperatorParts, PassParts
-from phaze_common.arrays import BoolArray, FloatArray
+from phaze_common.array_types import BoolArray, FloatArray
 from phaze_common.errors import SolverError
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
 from Solver.schedule.structure import TYPE_BITS, closure

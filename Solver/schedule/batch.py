@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from phaze_common.arrays import FloatArray, IntArray, unique_rows
+from phaze_common.array_types import FloatArray, IntArray
+from phaze_common.arrays import unique_rows
 from phaze_common.errors import InputError
 from phaze_common.threads import threads
 from Solver.schedule.bounds import TOLERANCE, WEIGHTINGS, bound_many

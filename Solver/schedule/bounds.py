@@ -18,7 +18,7 @@ best weights (a linear program) and a hundred times faster.
 import numpy as np
 
 from Estimator.plans.compiled import outer
-from phaze_common.arrays import FloatArray, IntArray
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.schedule.tables import Cases, Tables
 
 WEIGHTINGS = 3  # weightings kept per instance, for the bound and for pruning

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from Estimator.plans.results import Status
-from phaze_common.arrays import FloatArray
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import SolverError
 from phaze_common.threads import threads
 from Solver.schedule.ilp import IlpSolver, MilpResult

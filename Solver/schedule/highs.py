@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import numpy as np
 
 from Estimator.plans.results import Status
-from phaze_common.arrays import FloatArray
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import SolverError
 from Solver.schedule.ilp import IlpSolver, MilpResult
 from Solver.schedule.milp import Milp

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from Estimator.plans.results import Status
-from phaze_common.arrays import FloatArray
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import SolverError
 from Solver.schedule.milp import ComponentModel, ComponentTiming, Milp
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem

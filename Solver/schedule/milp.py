@@ -28,7 +28,7 @@ from itertools import combinations
 
 import numpy as np
 
-from phaze_common.arrays import BoolArray, FloatArray
+from phaze_common.array_types import BoolArray, FloatArray
 from Solver.schedule.structure import Component, members
 
 HORIZON = 1000.0

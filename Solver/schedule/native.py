@@ -3,7 +3,7 @@
 import numpy as np
 
 from Estimator.plans.results import Status
-from phaze_common.arrays import FloatArray, IntArray
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.schedule.problem import BatchMakespans, Schedule, ScheduleProblem, ScheduleStructure
 from Solver.schedule.solver import (
     DEFAULT_TIME_LIMIT_S,

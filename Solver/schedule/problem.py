@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from Estimator.plans.results import Status
-from phaze_common.arrays import BoolArray, FloatArray
+from phaze_common.array_types import BoolArray, FloatArray
 
 
 class CoreType(StrEnum):

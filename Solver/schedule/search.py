@@ -28,7 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from Estimator.plans.compiled import inlined, inner, outer
-from phaze_common.arrays import BoolArray, FloatArray, IntArray
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.schedule.bounds import TOLERANCE, sort_descending
 from Solver.schedule.tables import Cases, Tables, Timings
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 import numpy as np
 
 from Estimator.plans.results import Status
-from phaze_common.arrays import FloatArray, IntArray
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.errors import InputError, SolverError
 from Solver.schedule.problem import (
     BatchMakespans,

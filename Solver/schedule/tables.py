@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from phaze_common.arrays import BoolArray, FloatArray, IntArray
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.schedule.structure import Component, members
 
 WORD = 62  # operators that fit a bitmask of the compiled search

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from Estimator.plans.results import Status
-from phaze_common.arrays import BoolArray, FloatArray
+from phaze_common.array_types import BoolArray, FloatArray
 from Solver.schedule.problem import Assignment, Mode, Schedule, ScheduleProblem
 from Solver.schedule.structure import TYPE_BITS, closure, members
 

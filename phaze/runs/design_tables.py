@@ -22,7 +22,7 @@ from phaze_common.run_files import DESIGNS, PLANS
 from Solver.designs.points import PointGroup, PointStatus
 from Solver.hardware import DesignedChips, Hardware
 from Solver.pareto import better_is_larger, nondominated
-from Solver.plans.best_plan import PlanStatus
+from Solver.plans.cut_levels import PlanStatus
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,7 +15,7 @@ from phaze_common.files import (
 )
 from phaze_common.records import from_json, to_json
 from phaze_common.sealed import sealed, unsealed
-from Solver.designs.run import Run
+from Solver.designs.search_context import SearchContext
 from Solver.results import DesignPoint
 
 STUDIES = Path(__file__).resolve().parent  # whose code asks the questions
@@ -23,7 +23,7 @@ Answer = TypeVar("Answer")
 
 
 def kept_answer(
-    run: Run,
+    run: SearchContext,
     name: str,
     kind: type[Answer],
     best: DesignPoint,

@@ -36,8 +36,8 @@ from phaze_common.run_files import (
     TRAINING_TIME,
 )
 from phaze_common.sealed import KEY, digest_of, with_digest
-from Solver.designs.run import PhaseRecord
 from Solver.designs.schedule_records import KeptSchedules
+from Solver.designs.search_context import PhaseRecord
 from Solver.results import Counts, SearchResult
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from phaze.settings.request import Request
 from phaze_common.choices import Combine, FrontAxis, LayoutName, PipelineSchedule, StageCuts
 from phaze_common.numbers import number
 from phaze_common.setting_fields import Mode
-from Solver.designs.pursuit import USUAL
+from Solver.designs.search_criteria import USUAL
 from Solver.hardware import DesignedChips, ExistingDevice, Hardware
 from Solver.plans.space import COMBINED, PlanSpace
 from Solver.problem import ModelProblem, SearchProblem

@@ -28,7 +28,7 @@ from phaze.studies.sweep.work import Ending, Outcome
 from phaze_common.errors import InputError, PhazeError
 from phaze_common.numbers import number
 from phaze_common.progress import Progress
-from Solver.designs.run import Run, Stores
+from Solver.designs.search_context import SearchContext, Stores
 from Solver.results import Counts, SearchResult, SpaceSize
 
 FOLDER = "parts"  # of a run's folder: a run per part
@@ -196,7 +196,7 @@ def _joined(
     folders, counts = request.folders, _added([run.result.counts for run in ended])
     chips = list(_best_chips([run.result for run in ended])) or [_any_chip(request, points)]
     stores = Stores(folders.graphs, folders.estimates, folders.run / "points")
-    run = Run(search_problem(request), chips_of(request, chips), stores, progress)
+    run = SearchContext(search_problem(request), chips_of(request, chips), stores, progress)
     reports = [run.result.part for run in ended if run.result.part is not None]
     with run.phase("bounds of the space"):
         run = rejoined(run, reports, counts.space, whole=not parts.failed)

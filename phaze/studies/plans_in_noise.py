@@ -56,7 +56,8 @@ def plans_in_noise(groups: Sequence[PointGroup], row: int, best_s: float) -> Pla
         if close[name].nunique() > 1
     }
     closed = sum(
-        int(np.count_nonzero(group.closed.least_s <= best_s * (1.0 + noise))) for group in groups
+        int(np.count_nonzero(group.pruned_shapes.least_s <= best_s * (1.0 + noise)))
+        for group in groups
     )
     return PlansInNoise(
         noise, len(close), int(close["time_per_batch_s"].notna().sum()), alike, varied, closed

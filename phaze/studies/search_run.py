@@ -35,15 +35,15 @@ from phaze_common.files import check_writable
 from phaze_common.numbers import number
 from phaze_common.progress import Progress
 from Solver.designs.axis_values import accelerator_axes
-from Solver.designs.best_known import BestKnown
 from Solver.designs.confirmed_schedules import kept_schedules
 from Solver.designs.operator_records import layer_tensors, scheduled_operators, streamed_operators
 from Solver.designs.parted_spaces import part_report
 from Solver.designs.plan_axes import plan_axes
 from Solver.designs.points import PointGroup
-from Solver.designs.run import Run, Stores
 from Solver.designs.schedule_records import KeptSchedules, PricedOperator
 from Solver.designs.search import ScoredPoint, Searched, search
+from Solver.designs.search_context import SearchContext, Stores
+from Solver.designs.shared_incumbent import SharedIncumbent
 from Solver.hardware import DesignedChips, ExistingDevice
 from Solver.paths.search import search_heterogeneous
 from Solver.results import AxisValues, DesignPoint, HardwareRecords, PlansInNoise, SearchResult
@@ -92,7 +92,7 @@ def explained(request: Request, searched: Searched) -> Searched:
 
     Of a part of a space only the axes of its accelerators: the rest is about the best of all parts.
     """
-    run = searched.run
+    run = searched.context
     result, best = searched.result, searched.result.best
     if request.hardware.space_part is not None:
         axes = accelerator_axes(run, searched.groups, result.per_hbm)
@@ -137,7 +137,7 @@ def _in_noise(searched: Searched, best: DesignPoint) -> PlansInNoise | None:
     """Plans that predictions cannot tell from the ``best``, of one model on devices whose like was
     measured."""
     group, row = _best_group(searched)
-    hardware = searched.run.hardware
+    hardware = searched.context.hardware
     if group is None or len(best.models) > 1 or not isinstance(hardware, ExistingDevice):
         return None
     (plan,) = best.models.values()
@@ -195,7 +195,7 @@ def write_answer(
     Raises:
         PhazeError: the disk is full or the folder is not writable.
     """
-    run = searched.run
+    run = searched.context
     with run.phase("files"):
         designs = (
             _joined_designs(others)
@@ -220,7 +220,7 @@ def _joined_designs(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def with_stages_that_differ(run: Run, result: SearchResult) -> SearchResult:
+def with_stages_that_differ(run: SearchContext, result: SearchResult) -> SearchResult:
     """``result`` with the best plan whose stages may differ, beside the best of stages alike."""
     model, memory_bytes = run.problem.models[0], max(run.problem.memory_bytes)
     uniform = None if result.best is None else result.best.models[model.name]
@@ -228,24 +228,24 @@ def with_stages_that_differ(run: Run, result: SearchResult) -> SearchResult:
     return replace(result, heterogeneous=answer)
 
 
-def search_context(request: Request, progress: Progress) -> Run:
+def search_context(request: Request, progress: Progress) -> SearchContext:
     """The context of the search that ``request`` asks for."""
     folders = request.folders
     stores = Stores(folders.graphs, folders.estimates, folders.run / "points")
     hardware = hardware_of(request)
     problem = replace(search_problem(request), front=front_of(request, hardware))
-    return Run(problem, hardware, stores, progress, best_known=_best_known(request))
+    return SearchContext(problem, hardware, stores, progress, shared_incumbent=_best_known(request))
 
 
-def _best_known(request: Request) -> BestKnown | None:
+def _best_known(request: Request) -> SharedIncumbent | None:
     """What all parts of a space know together, beside the folders of the parts; a part that is run
     by itself is told nothing."""
     if request.hardware.space_part is None:
         return None
     if request.run_folder is None:
-        return BestKnown()
+        return SharedIncumbent()
     whole = key_of(request.with_settings(space_part=None))
-    return BestKnown(
+    return SharedIncumbent(
         request.run_folder.parent / f"known-{whole}",
         request.hardware.space_part.replace("/", "-of-"),
     )
@@ -254,7 +254,7 @@ def _best_known(request: Request) -> BestKnown | None:
 def _files(
     request: Request, searched: Searched, contents: dict[str, str], designs: pd.DataFrame
 ) -> RunFiles:
-    run, result, hardware = searched.run, searched.result, searched.run.hardware
+    run, result, hardware = searched.context, searched.result, searched.context.hardware
     confirmed = [
         item
         for one in searched.scored
@@ -299,7 +299,7 @@ def _best_of(searched: Searched) -> list[ScoredPoint]:
     ]
 
 
-def _operators(run: Run, searched: Searched) -> Iterator[PricedOperator]:
+def _operators(run: SearchContext, searched: Searched) -> Iterator[PricedOperator]:
     """Those of the best design."""
     for one in _best_of(searched):
         if one.schedules:
@@ -316,7 +316,7 @@ class _Axes:
     axes: tuple[AxisValues, ...]
 
 
-def _axes(run: Run, searched: Searched) -> _Axes:
+def _axes(run: SearchContext, searched: Searched) -> _Axes:
     best, (_, row) = searched.result.best, _best_group(searched)
     of_plans = () if best is None else plan_axes(run, searched.groups, best, row)
     return _Axes((*accelerator_axes(run, searched.groups, searched.result.per_hbm), *of_plans))

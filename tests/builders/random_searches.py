@@ -53,8 +53,8 @@ from phaze_common.choices import (
 )
 from phaze_common.progress import SilentProgress
 from Solver.chip_figures import OF_WHOLE_CHIPS, ChipFigures, UseCosts
-from Solver.designs.pursuit import USUAL
-from Solver.designs.run import Run, Stores
+from Solver.designs.search_context import SearchContext, Stores
+from Solver.designs.search_criteria import USUAL
 from Solver.hardware import Hardware, PricedGraph
 from Solver.paths.layer_graph import Edge, edges_between
 from Solver.plans.space import PlanSpace
@@ -778,8 +778,8 @@ class Case:
         default_factory=dict
     )
 
-    def run(self) -> Run:
-        return Run(
+    def run(self) -> SearchContext:
+        return SearchContext(
             self.problem, self.hardware, Stores(Path("nowhere"), None, None), SilentProgress()
         )
 

@@ -13,7 +13,7 @@ from phaze.studies.wording import listed
 from phaze_common.choices import FrontAxis
 from phaze_common.numbers import number
 from Solver.chip_figures import ChipFigures
-from Solver.designs.pursuit import CRITERIA
+from Solver.designs.search_criteria import CRITERIA
 from Solver.plan_report import PlanReport
 
 

@@ -27,7 +27,7 @@ from phaze.studies.wording import listed
 from phaze_common.choices import GroupOrder, LayoutName
 from phaze_common.errors import InputError
 from phaze_common.numbers import number, size_text
-from Solver.designs.requery import PricedHardware
+from Solver.designs.re_solve import PricedHardware
 from Solver.hardware import DesignedChips, Hardware
 from Solver.plans.empty_spaces import why_empty
 from Solver.results import DesignPoint

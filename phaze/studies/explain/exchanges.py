@@ -13,7 +13,7 @@ from phaze.studies.wording import EQUAL, listed, unit_of
 from phaze_common.errors import InputError
 from phaze_common.numbers import number, percent
 from phaze_common.progress import Progress, SilentProgress
-from Solver.designs.requery import priced
+from Solver.designs.re_solve import priced
 from Solver.results import DesignPoint
 
 FOLLOWING = {  # settings recorded as they follow from another, unless they were given

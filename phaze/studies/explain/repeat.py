@@ -24,8 +24,8 @@ from phaze_common.progress import Progress
 from phaze_common.run_files import STUDY
 from phaze_common.setting_fields import Mode
 from Solver.designs.confirmed_schedules import LayerSchedule
-from Solver.designs.requery import PricedHardware, priced
-from Solver.designs.run import Run, Stores
+from Solver.designs.re_solve import PricedHardware, priced
+from Solver.designs.search_context import SearchContext, Stores
 from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint
 
@@ -49,10 +49,10 @@ class RepeatedSearch:
     """
 
     request: Request
-    run: Run
+    run: SearchContext
     finished: FinishedRun
     hardware: Hardware
-    alone: Run
+    alone: SearchContext
 
     @cached_property
     def best(self) -> Designed:
@@ -212,13 +212,13 @@ def _is_for_writing(place: Path) -> bool:
     )
 
 
-def run_of(request: Request, progress: Progress) -> Run:
+def run_of(request: Request, progress: Progress) -> SearchContext:
     """The run of ``request`` that keeps nothing on disk but graphs.
 
     Raises:
         InputError: files that the request names are gone.
     """
-    return Run(
+    return SearchContext(
         search_problem(request),
         hardware_of(request),
         Stores(request.folders.graphs, None, None),

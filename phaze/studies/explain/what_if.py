@@ -21,9 +21,9 @@ from phaze_common.numbers import number
 from phaze_common.progress import Progress, SilentProgress
 from phaze_common.records import parse_yaml
 from phaze_common.setting_fields import Mode
-from Solver.designs.requery import priced
-from Solver.designs.run import Run
+from Solver.designs.re_solve import priced
 from Solver.designs.search import search
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint
 
@@ -88,7 +88,7 @@ def what_if(finished: FinishedRun, asked: str, progress: Progress | None = None)
         raise InputError(said if said.startswith(named) else f"{named}: {said}") from error
 
 
-def _answer(asked: str, best: DesignPoint, run: Run, request: Request) -> WhatIf:
+def _answer(asked: str, best: DesignPoint, run: SearchContext, request: Request) -> WhatIf:
     searched = search(run, hardware_report(request), "")
     now = searched.result.best
     if now is None:
@@ -104,7 +104,7 @@ def _answer(asked: str, best: DesignPoint, run: Run, request: Request) -> WhatIf
         )
     own = _same(run.hardware, best)
     impossible = _impossible(own)
-    same = None if impossible else priced(searched.run, own).best_optimum()
+    same = None if impossible else priced(searched.context, own).best_optimum()
     value = None if same is None else same.value
     return WhatIf(
         asked,

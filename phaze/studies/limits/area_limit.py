@@ -11,8 +11,8 @@ from phaze.studies.limits.gains import binds, gain_of, steps
 from phaze.studies.wording import EQUAL, accelerator_text, listed
 from phaze_common.numbers import number
 from phaze_common.units import MIB
-from Solver.designs.requery import priced
-from Solver.designs.run import Run
+from Solver.designs.re_solve import priced
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips
 from Solver.results import DesignPoint, Limit
 
@@ -29,7 +29,9 @@ class AreaGain:
     into: Accelerator | None
 
 
-def area_gain(run: Run, hardware: DesignedChips, best: DesignPoint, base: float) -> AreaGain | None:
+def area_gain(
+    run: SearchContext, hardware: DesignedChips, best: DesignPoint, base: float
+) -> AreaGain | None:
     """What a larger area budget would bring: 1 mm² more exactly, beyond it by growing one axis of
     the best chip alone.
 
@@ -37,7 +39,7 @@ def area_gain(run: Run, hardware: DesignedChips, best: DesignPoint, base: float)
     closed others.
     """
     chip = best.accelerator
-    if chip is None or run.kept is not None or (space := hardware.generating_space) is None:
+    if chip is None or run.remaining is not None or (space := hardware.generating_space) is None:
         return None
     budget = space.largest_mm2
     grown = [each for each in _grown(space, chip) if each.area_mm2 > budget]
@@ -88,9 +90,11 @@ class _Best:
     value: float
 
 
-def _best_of(run: Run, hardware: DesignedChips, chips: list[Accelerator], hbm_bytes: int) -> _Best:
+def _best_of(
+    run: SearchContext, hardware: DesignedChips, chips: list[Accelerator], hbm_bytes: int
+) -> _Best:
     found = priced(run, hardware.only(chips)) if chips else None
-    own = found is not None and found.run.hardware.figures.memory_bytes is not None
+    own = found is not None and found.context.hardware.figures.memory_bytes is not None
     optimum = None if found is None else found.best_optimum() if own else found.optimum(hbm_bytes)
     return _Best(None, 0.0) if optimum is None else _Best(chips[optimum.row], optimum.value)
 

@@ -15,8 +15,8 @@ from phaze.studies.wording import EQUAL
 from phaze_common.numbers import number, size_text
 from phaze_common.units import GIB
 from Solver.designs.points import PointGroup
-from Solver.designs.requery import PricedHardware, priced, with_spaces
-from Solver.designs.run import Run
+from Solver.designs.re_solve import PricedHardware, priced, with_spaces
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips
 from Solver.problem import SearchProblem
 from Solver.results import DesignPoint, Limit
@@ -54,7 +54,9 @@ class _Gains:
     of_chips: tuple[LimitGain, ...] = ()
 
 
-def limits_of(run: Run, best: DesignPoint, groups: Sequence[PointGroup]) -> tuple[Limit, ...]:
+def limits_of(
+    run: SearchContext, best: DesignPoint, groups: Sequence[PointGroup]
+) -> tuple[Limit, ...]:
     """The limits of ``best``, the optimum of ``run``, as an earlier run of the same question found
     them, if one did.
 
@@ -120,7 +122,7 @@ def _next_device_usd(chip: DesignedChips) -> float:
     return max(purchase.cluster_usd(float(chip.figures.owning_usd[0]), more) - purchase.usd, 0.0)
 
 
-def _of_device(run: Run, groups: Sequence[PointGroup], best: DesignPoint) -> _Gains:
+def _of_device(run: SearchContext, groups: Sequence[PointGroup], best: DesignPoint) -> _Gains:
     with run.progress.phase("limits of the best plan", 2) as advance:
         gains = []
         for memory_bytes in (best.hbm_bytes + GIB, best.hbm_bytes + MUCH_MEMORY):
@@ -134,7 +136,7 @@ def _kept_points(groups: Sequence[PointGroup]) -> list[str]:
 
 
 def _of_chip(
-    run: Run,
+    run: SearchContext,
     hardware: DesignedChips,
     best: DesignPoint,
     accelerator: Accelerator,
@@ -160,7 +162,11 @@ class _Chip:
     """One accelerator under various circumstances."""
 
     def __init__(
-        self, run: Run, hardware: DesignedChips, accelerator: Accelerator, best: DesignPoint
+        self,
+        run: SearchContext,
+        hardware: DesignedChips,
+        accelerator: Accelerator,
+        best: DesignPoint,
     ) -> None:
         """What brings less than the ``best`` design has brings nothing."""
         self._run = replace(run, problem=replace(run.problem, memory_bytes=(best.hbm_bytes,)))
@@ -194,7 +200,7 @@ class _Chip:
             return priced(run, self._hardware.on_platform(platform), least=self._least)
         if cluster == self._hardware.cluster:
             known = (
-                self._given.run.kept is None
+                self._given.context.remaining is None
                 or run.problem.memory_bytes == self._run.problem.memory_bytes
             )
             return self._given if known else priced(run, self._hardware, least=self._least)

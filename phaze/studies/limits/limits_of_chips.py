@@ -14,8 +14,8 @@ from Estimator.chips.design_space import DesignSpace
 from phaze.studies.limits.gains import binds, gain_of, steps
 from phaze.studies.wording import EQUAL
 from phaze_common.numbers import number
-from Solver.designs.requery import priced
-from Solver.designs.run import Run
+from Solver.designs.re_solve import priced
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips
 from Solver.results import Limit
 
@@ -33,7 +33,7 @@ class LimitGain:
     plenty: float
 
 
-def limit_gains(run: Run, hardware: DesignedChips, base: float) -> tuple[LimitGain, ...]:
+def limit_gains(run: SearchContext, hardware: DesignedChips, base: float) -> tuple[LimitGain, ...]:
     """Gains over ``base``, the best there is; nothing where the accelerators are not those that the
     space generates."""
     space = hardware.space
@@ -42,7 +42,7 @@ def limit_gains(run: Run, hardware: DesignedChips, base: float) -> tuple[LimitGa
         if space is None
         else [each.kind.limit for each in space.limits.stated if each.kind.limit in NAMES]
     )
-    if space is None or not asked or run.kept is not None or hardware.generating_space is None:
+    if space is None or not asked or run.remaining is not None or hardware.generating_space is None:
         return ()
     found = []
     for name in asked:
@@ -84,7 +84,7 @@ def limit_of_chip(space: DesignSpace, chip: Accelerator, gain: LimitGain) -> Lim
     return Limit(name, unit, stated.limit, gain.one, gain.plenty, words)
 
 
-def _gain(run: Run, hardware: DesignedChips, space: DesignSpace, base: float) -> float:
+def _gain(run: SearchContext, hardware: DesignedChips, space: DesignSpace, base: float) -> float:
     """What the best chip of ``space`` brings over ``base``."""
     chips = space.generate()
     other = replace(hardware, accelerators=chips, space=space, known_figures=None, _scheduled={})

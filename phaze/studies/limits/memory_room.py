@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from phaze.runs.kept_answers import kept_answer
-from Solver.designs.requery import priced
-from Solver.designs.run import Run
+from Solver.designs.re_solve import priced
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint, TightMemory
 
@@ -19,7 +19,7 @@ class _Kept:
     tight_memory: TightMemory
 
 
-def tight_memory(run: Run, best: DesignPoint) -> TightMemory | None:
+def tight_memory(run: SearchContext, best: DesignPoint) -> TightMemory | None:
     """The best plans on the hardware of ``best`` within ``MOST_SHARE`` of its memory, exactly; None
     where ``best`` has room.
 
@@ -33,7 +33,7 @@ def tight_memory(run: Run, best: DesignPoint) -> TightMemory | None:
     ).tight_memory
 
 
-def _found(run: Run, best: DesignPoint, used_share: float) -> TightMemory:
+def _found(run: SearchContext, best: DesignPoint, used_share: float) -> TightMemory:
     with run.progress.phase("best design with room in memory", 1) as advance:
         found = priced(run, _alone(run.hardware, best)).design(int(MOST_SHARE * best.hbm_bytes))
         advance(1)

@@ -14,7 +14,7 @@ from phaze.studies.robust.sampled_space import SampledSpace
 from phaze.studies.robust.uncertain import Physics
 from phaze_common.errors import InputError
 from Solver.designs.plans_on_chips import EvaluatedPlans
-from Solver.designs.run import Run
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips
 
 FloatArray = NDArray[np.float64]
@@ -23,7 +23,9 @@ IntArray = NDArray[np.int64]
 PRICED = 2  # times as many designs as are taken are priced, by bound and by value
 
 
-def contenders_of(finished: FinishedRun, run: Run, physics: Physics, most: int) -> IntArray:
+def contenders_of(
+    finished: FinishedRun, run: SearchContext, physics: Physics, most: int
+) -> IntArray:
     """Rows of the best design of ``finished`` and of the ``most`` others that come nearest to it.
 
     Bounds of designs that the search did not evaluate are loose: several times as many are priced,
@@ -47,7 +49,7 @@ def contenders_of(finished: FinishedRun, run: Run, physics: Physics, most: int) 
     )
 
 
-def rows_of(run: Run, chips: Sequence[Accelerator]) -> list[int]:
+def rows_of(run: SearchContext, chips: Sequence[Accelerator]) -> list[int]:
     """Where the space of ``run`` has some chips.
 
     Raises:

@@ -32,7 +32,7 @@ from phaze.studies.robust.sampling import (
 from phaze.studies.robust.uncertain import UncertainConstant, uncertain_constants
 from phaze_common.errors import InputError
 from phaze_common.progress import Progress, SilentProgress
-from Solver.designs.run import Run
+from Solver.designs.search_context import SearchContext
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -114,7 +114,9 @@ class _Study:
     """Chips ``rows`` of the space with their ``values`` (samples, rows) and the ``best`` of each
     sample; the first is chosen."""
 
-    def __init__(self, sampler: Sampler, run: Run, factors: FloatArray, rows: IntArray) -> None:
+    def __init__(
+        self, sampler: Sampler, run: SearchContext, factors: FloatArray, rows: IntArray
+    ) -> None:
         self._sampler, self._run, self._factors, self.rows = sampler, run, factors, rows
         self._found: SearchedSamples = sampler.searched(rows, factors)
         self.values = self._found.values

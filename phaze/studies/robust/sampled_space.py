@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from Estimator.chips.accelerator import Platform, Variant
 from Estimator.chips.clock import maximum_frequency_hz
 from phaze.studies.robust.uncertain import Physics
-from Solver.designs.chip_screen import Screen
 from Solver.designs.layer_bounds import BoundedChips
 from Solver.designs.plans_on_chips import EvaluatedPlans, ModelOnChips, PlansOnChips, quiet
-from Solver.designs.run import Run
+from Solver.designs.pruning_bounds import PruningBounds
+from Solver.designs.search_context import SearchContext
 from Solver.designs.shape_bounds_on_chips import at_peak_rates
 from Solver.hardware import DesignedChips
 
@@ -93,7 +93,7 @@ class SampledSpace:
     have as their own change by as much as the platform's.
     """
 
-    def __init__(self, run: Run, physics: Physics, evaluated: EvaluatedPlans) -> None:
+    def __init__(self, run: SearchContext, physics: Physics, evaluated: EvaluatedPlans) -> None:
         """``evaluated`` are plans in the same cluster."""
         given = run.hardware
         assert isinstance(given, DesignedChips)
@@ -185,7 +185,7 @@ class SampledSpace:
                 for screen in screens
             }
             reach[rows] = np.minimum(
-                reach[rows], self._together({name: each.most for name, each in bounds.items()})
+                reach[rows], self._together({name: each.upper for name, each in bounds.items()})
             )
             if (
                 len(screens) == 1
@@ -227,8 +227,8 @@ class SampledSpace:
         return PlansOnChips(run, models)
 
     @cached_property
-    def _screens(self) -> list[Screen]:
-        return [Screen(self.run, self.hardware, model) for model in self.run.problem.models]
+    def _screens(self) -> list[PruningBounds]:
+        return [PruningBounds(self.run, self.hardware, model) for model in self.run.problem.models]
 
     @cached_property
     def _every(self) -> dict[str, list[int]]:

@@ -22,7 +22,7 @@ from phaze.studies.robust.uncertain import (
 from phaze_common.processes import in_processes
 from phaze_common.progress import Progress, SilentProgress
 from Solver.designs.plans_on_chips import EvaluatedPlans
-from Solver.designs.run import Run
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips
 
 FloatArray = NDArray[np.float64]
@@ -37,12 +37,12 @@ TASKS = 4
 HALVINGS = 5  # of the range in which a constant switches the best design
 
 
-def searched_again(run: FinishedRun) -> Run:
+def searched_again(run: FinishedRun) -> SearchContext:
     """The search of a finished run, ready to be repeated."""
     return run_of(request_of(run), SilentProgress()).knowing(run.result.own_best)
 
 
-def physics_of(run: Run) -> Physics:
+def physics_of(run: SearchContext) -> Physics:
     """What the designs of a search of accelerators are priced with."""
     assert isinstance(run.hardware, DesignedChips) and run.hardware.space is not None
     return Physics(run.hardware.space, run.hardware.cluster)
@@ -181,7 +181,7 @@ def _parts(run: FinishedRun, rows: IntArray, factors: FloatArray, at_once: int) 
     ]
 
 
-def spaces(run: Run, factors: FloatArray) -> Iterator[SampledSpace]:
+def spaces(run: SearchContext, factors: FloatArray) -> Iterator[SampledSpace]:
     """The space of ``run`` under each row of ``factors``."""
     physics = physics_of(run)
     constants = uncertain_constants(physics)
@@ -209,7 +209,7 @@ def _searched(task: _Task) -> _Part:
     return _Part(task.first, np.array(values), tuple(bests), least)
 
 
-def _of_chips(run: Run, rows: IntArray) -> Run:
+def _of_chips(run: SearchContext, rows: IntArray) -> SearchContext:
     """``run`` with the chips ``rows`` of its space alone."""
     assert isinstance(run.hardware, DesignedChips)
     return run.on(run.hardware.some(rows))

@@ -141,7 +141,7 @@ def test_of_equal_designs_the_smallest_is_named(seed: int, monkeypatch: pytest.M
     case = random_case(seed, configurations=24, most_layers=3, models=1 + seed % 2, alike=True)
     found = searched(case, monkeypatch)
     true, area_mm2 = true_values(case, list(found.groups)), case.hardware.figures.area_mm2
-    designs = Designs.of(found.run, found.groups)
+    designs = Designs.of(found.context, found.groups)
     for rows in some_values(case):
         if np.isfinite(true[rows].max()):
             equal = rows[true[rows] >= true[rows].max() * (1 - 1e-12)]
@@ -158,7 +158,7 @@ def test_more_effort_that_finds_nothing_better_names_no_other_design(
 ) -> None:
     case = random_case(seed, configurations=24, most_layers=3, alike=True, excess=1.5)
     found = searched(case, monkeypatch)
-    designs = Designs.of(found.run, found.groups)
+    designs = Designs.of(found.context, found.groups)
     before = [(rows, designs.best("value", rows)) for rows in some_values(case)]
     open_ = [(rows, value) for rows, value in before if value.status is Status.FEASIBLE]
     assert open_
@@ -185,7 +185,7 @@ def test_more_effort_that_finds_nothing_better_names_no_other_design(
 
 def check_designs(case: Case, found: Searched) -> None:
     before = [group.status.copy() for group in found.groups]
-    true, designs = true_values(case, list(found.groups)), Designs.of(found.run, found.groups)
+    true, designs = true_values(case, list(found.groups)), Designs.of(found.context, found.groups)
     for rows in some_values(case):
         value = designs.best("value", rows)
         if np.isinf(true[rows].max()):

@@ -238,7 +238,7 @@ def test_the_best_of_some_configurations_is_that_of_enumeration(
         ],
         axis=0,
     )
-    designs = Designs.of(found.run, found.groups)
+    designs = Designs.of(found.context, found.groups)
     for count, first in product((1, 2, 3), range(case.hardware.count)):
         rows = np.sort((first + np.arange(count)) % case.hardware.count)
         value, true = designs.best("some", rows), float(best[rows].max())

@@ -35,12 +35,12 @@ def check_group(group: PointGroup, true_s: np.ndarray) -> None:
     assert not np.any(group.status == PointStatus.OPEN)
     true = group.batch_samples / true_s
     assert np.all(group.throughput_bound >= true * (1 - 1e-9))
-    if not group.pursuit.front:
+    if not group.criteria.front:
         return
     possible, found, axes = (
         np.flatnonzero(np.isfinite(true_s)),
         np.flatnonzero(evaluated),
-        group.pursuit.front,
+        group.criteria.front,
     )
     every, front = (
         better_is_larger(*criteria_of(group, true_s, rows, axes)) for rows in (possible, found)

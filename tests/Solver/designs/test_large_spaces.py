@@ -19,15 +19,13 @@ from phaze.settings.resolve import resolve
 from phaze.studies.search_run import search_context
 from phaze_common.choices import Objective
 from phaze_common.progress import SilentProgress
-from Solver.designs import chip_screen, large_spaces
-from Solver.designs.chip_screen import Screen
-from Solver.designs.closing import reached
-from Solver.designs.large_spaces import screened
+from Solver.designs import large_spaces, pruning_bounds
+from Solver.designs.large_spaces import pruned_space
 from Solver.designs.model_shapes import model_shapes
-from Solver.designs.point_store import PointStore
+from Solver.designs.plan_values import plan_values
 from Solver.designs.points import PointGroup
 from Solver.designs.proofs import proven_shapes
-from Solver.designs.pursuit import Pursuit
+from Solver.designs.pruning_bounds import PruningBounds
 from Solver.designs.shape_bounds_on_chips import at_peak_rates, priced
 from Solver.hardware import DesignedChips
 from tests.builders.samples import sampled
@@ -87,7 +85,7 @@ def many(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"SAMPLE": 6, "AT_ONCE": 16, "TRIED": 2, "EVALUATED": 2, "SEARCHED": 4}
     monkeypatch.setattr(large_spaces, "MANY_POINTS", 0)
     for name, value in {"FEW_PAIRS": 0, **few}.items():
-        monkeypatch.setattr(chip_screen, name, value)
+        monkeypatch.setattr(pruning_bounds, name, value)
 
 
 @pytest.mark.parametrize(
@@ -121,17 +119,15 @@ def test_no_design_exceeds_its_bounds(
     true = np.full(hardware.configurations, -np.inf)
     for each in (proven_shapes(run, shapes) for shapes in model_shapes(run, model)):
         for size in run.problem.memory_bytes:
-            group = PointGroup.of(
-                each, size, hardware.figures, PointStore(None), Pursuit.of(run.problem)
-            )
+            group = PointGroup.of(run, each, size)
             places = np.sort(np.random.default_rng(size).permutation(len(group.status))[:150])
             group.evaluate(places)
             np.maximum.at(true, group.rows(places), group.objective(objective)[places])
-    rows, screen = np.arange(hardware.configurations), Screen(run, hardware, model)
-    screen._bound_by_cores()
-    levels = [screen.most]
+    rows, pruning = np.arange(hardware.configurations), PruningBounds(run, hardware, model)
+    pruning._bound_by_cores()
+    levels = [pruning.upper]
     levels += [
-        screen.bounded(rows, range(len(screen.shapes)), level).most
+        pruning.bounded(rows, range(len(pruning.shapes)), level).upper
         for level in (at_peak_rates, priced)
     ]
     assert np.isfinite(true).sum() > 20
@@ -157,35 +153,33 @@ def test_searches_that_stop_early_lose_nothing(
     run = search_context(study(tmp_path, objective=objective.value, **given), SilentProgress())
     hardware, (model,) = run.hardware, run.problem.models
     assert isinstance(hardware, DesignedChips)
-    screen, rows = Screen(run, hardware, model), np.arange(0, hardware.configurations, 3)
+    pruning, rows = PruningBounds(run, hardware, model), np.arange(0, hardware.configurations, 3)
     few, closed, ways = run.on(hardware.some(rows)), 0, 0
-    for number, shape in list(enumerate(screen.shapes))[::5]:
+    for number, shape in list(enumerate(pruning.shapes))[::5]:
         true = np.full(len(rows), -np.inf)
         for each in model_shapes(few, model, [shape]):
             for size in run.problem.memory_bytes:
-                group = PointGroup.of(
-                    each, size, few.hardware.figures, PointStore(None), Pursuit.of(run.problem)
-                )
+                group = PointGroup.of(few, each, size)
                 group.evaluate(np.arange(len(group.status)))
                 np.maximum.at(true, group.rows(np.arange(len(true))), group.objective(objective))
         if not np.isfinite(true).any():
             continue
         least = float(np.quantile(true[np.isfinite(true)], 0.6))
-        lying, most = screen._lying(rows, number)
+        placements, most = pruning._placements(rows, number)
         assert (true <= most * (1 + 1e-9)).all()
-        ways = max(ways, len(lying))
-        found = reached(few, model, screen.graphs, shape, lying, least)
+        ways = max(ways, len(placements))
+        found = plan_values(few, model, pruning.graphs, shape, placements, least)
         good = true >= least
         assert found.found[good] == pytest.approx(true[good], rel=1e-9)
-        assert (found.most >= np.minimum(true, least) * (1 - 1e-6)).all() and (
-            found.found <= found.most * (1 + 1e-9)
+        assert (found.upper >= np.minimum(true, least) * (1 - 1e-6)).all() and (
+            found.found <= found.upper * (1 + 1e-9)
         ).all()
-        closed += int((found.most < least * (1 + 1e-6)).sum())
-        screen.beaten = least
-        kept, _ = screen._lying(rows, number)
-        again = reached(few, model, screen.graphs, shape, kept, least)
+        closed += int((found.upper < least * (1 + 1e-6)).sum())
+        pruning.incumbent = least
+        kept, _ = pruning._placements(rows, number)
+        again = plan_values(few, model, pruning.graphs, shape, kept, least)
         assert again.found[good] == pytest.approx(true[good], rel=1e-9)
-        screen.beaten = 0.0
+        pruning.incumbent = 0.0
     assert closed > 20 and (ways > 1 or "ep" not in changes)
 
 
@@ -224,8 +218,8 @@ def test_the_best_of_what_bounds_leave_is_the_best_of_all(
         study(tmp_path, objective=objective.value, output=str(tmp_path / "bounds"), **changes)
     )
     with monkeypatch.context() as whole:
-        whole.setattr(large_spaces, "screened", lambda run: run)
-        whole.setattr("Solver.designs.search.screened", lambda run: run)
+        whole.setattr(large_spaces, "pruned_space", lambda run: run)
+        whole.setattr("Solver.designs.search.pruned_space", lambda run: run)
         every = solved(
             study(tmp_path, objective=objective.value, output=str(tmp_path / "every"), **changes)
         )
@@ -265,7 +259,7 @@ def test_the_best_for_two_models_is_left_too(
     }
     found = solved(study(tmp_path, **models, output=str(tmp_path / "bounds")))
     with monkeypatch.context() as whole:
-        whole.setattr("Solver.designs.search.screened", lambda run: run)
+        whole.setattr("Solver.designs.search.pruned_space", lambda run: run)
         every = solved(study(tmp_path, **models, output=str(tmp_path / "every")))
     assert found.best is not None and every.best is not None
     assert (
@@ -282,10 +276,10 @@ def test_where_nothing_reaches_what_is_of_interest_nothing_is_left(
     run = search_context(study(tmp_path, objective=objective.value), SilentProgress())
     (model,) = run.problem.models
     assert isinstance(run.hardware, DesignedChips)
-    screen = Screen(run, run.hardware, model, least=1e30)
-    rows, numbers = screen.screen()
-    assert not len(rows) and not numbers and screen.none_exceeds < 1e30
-    rows, numbers = screen.narrowed(
+    pruning = PruningBounds(run, run.hardware, model, least=1e30)
+    rows, numbers = pruning.remaining()
+    assert not len(rows) and not numbers and pruning.none_exceeds < 1e30
+    rows, numbers = pruning.narrowed(
         rows, [0], priced
     )  # bounds of all shapes may close all chips, and those of each shape none
     assert not len(rows) and not numbers
@@ -294,7 +288,7 @@ def test_where_nothing_reaches_what_is_of_interest_nothing_is_left(
 @pytest.mark.usefixtures("many")
 def test_a_front_is_searched_without_bounds_of_the_whole_space(tmp_path: Path) -> None:
     run = search_context(study(tmp_path, front="cost"), SilentProgress())
-    assert screened(run) is run
+    assert pruned_space(run) is run
 
 
 @pytest.mark.usefixtures("many")
@@ -308,10 +302,10 @@ def test_what_money_buys_is_searched_without_bounds_of_the_whole_space(
         "micro_batch_size": 1,
     }
     run = search_context(study(tmp_path, **asked), SilentProgress())
-    assert screened(run) is run
+    assert pruned_space(run) is run
     found = solved(study(tmp_path, **asked))
     with monkeypatch.context() as whole:
-        whole.setattr("Solver.designs.search.screened", lambda run: run)
+        whole.setattr("Solver.designs.search.pruned_space", lambda run: run)
         every = solved(
             study(
                 tmp_path,

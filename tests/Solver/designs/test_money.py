@@ -22,7 +22,7 @@ from phaze.studies.explain.explanation import explain
 from phaze.studies.search_run import search_context
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
-from Solver.designs.requery import priced
+from Solver.designs.re_solve import priced
 from Solver.hardware import DesignedChips
 from Solver.purchase import Purchase, cluster_switches_usd
 from Solver.results import AxisScope, SearchResult

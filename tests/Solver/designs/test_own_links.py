@@ -30,7 +30,7 @@ from phaze_common.choices import Objective
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
 from phaze_common.setting_fields import Mode
-from Solver.designs.requery import priced
+from Solver.designs.re_solve import priced
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
 

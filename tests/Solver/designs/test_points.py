@@ -12,8 +12,8 @@ from Solver.designs import model_shapes as searched_shapes
 from Solver.designs.costs import ModelShapes
 from Solver.designs.model_shapes import model_shapes
 from Solver.designs.point_store import PointStore
-from Solver.designs.points import PointGroup, PointKey, PointStatus
-from Solver.designs.pursuit import USUAL, Pursuit
+from Solver.designs.points import PointGroup, PointStatus
+from Solver.designs.search_criteria import USUAL, SearchCriteria
 from Solver.pareto import better_is_larger, nondominated
 from tests.builders.random_searches import OBJECTIVES, Case, random_case
 
@@ -41,11 +41,13 @@ def priced(seed: int, configurations: int = 40) -> tuple[Case, ModelShapes]:
 
 
 def group_of(
-    case: Case, shapes: ModelShapes, folder: Path | None = None, memory: float = 1e9, roomier=None
+    case: Case,
+    shapes: ModelShapes,
+    folder: Path | None = None,
+    memory: float = 1e9,
+    larger_memory=None,
 ) -> PointGroup:  # type: ignore[no-untyped-def]
-    key = PointKey("model0", shapes.micro_batch_size, int(memory))
-    batch = shapes.model.space.base.global_batch_size
-    return PointGroup(key, shapes.shapes, case.hardware.figures, batch, PointStore(folder), roomier)
+    return PointGroup(shapes, int(memory), case.hardware.figures, PointStore(folder), larger_memory)
 
 
 def explored(group: PointGroup) -> PointGroup:
@@ -91,7 +93,7 @@ def test_what_more_memory_found_holds_in_less_where_it_fits(seed: int) -> None:
     held = ample.memory_bytes[ample.status == PointStatus.EVALUATED]
     for memory in (held.max(), np.median(held) * 0.9, held.min() * 0.5):
         shared = explored(
-            group_of(case, shapes, memory=memory, roomier=explored(group_of(case, shapes)))
+            group_of(case, shapes, memory=memory, larger_memory=explored(group_of(case, shapes)))
         )
         alone = explored(group_of(case, shapes, memory=memory))
         for objective in OBJECTIVES:
@@ -139,15 +141,11 @@ def test_no_stored_point_or_bound_is_computed_again(
 
 def test_what_is_stored_for_one_front_serves_another(tmp_path: Path) -> None:
     case, shapes = priced(502)
-    alone, key = (
-        Pursuit(Objective.THROUGHPUT),
-        PointKey("model0", shapes.micro_batch_size, int(1e9)),
-    )
-    batch, figures = shapes.model.space.base.global_batch_size, case.hardware.figures
+    alone, figures = SearchCriteria(Objective.THROUGHPUT), case.hardware.figures
 
-    def group(pursuit: Pursuit) -> PointGroup:
+    def group(criteria: SearchCriteria) -> PointGroup:
         return explored(
-            PointGroup(key, shapes.shapes, figures, batch, PointStore(tmp_path), pursuit=pursuit)
+            PointGroup(shapes, int(1e9), figures, PointStore(tmp_path), criteria=criteria)
         )
 
     undisturbed = explored(group_of(case, shapes))

@@ -15,8 +15,8 @@ from Solver.designs.costs import ModelShapes
 from Solver.designs.joint import joint_optimum
 from Solver.designs.model_shapes import model_shapes
 from Solver.designs.point_store import PointStore
-from Solver.designs.points import PointGroup, PointKey, PointStatus
-from Solver.designs.pursuit import USUAL, Pursuit
+from Solver.designs.points import PointGroup, PointStatus
+from Solver.designs.search_criteria import USUAL, SearchCriteria
 from tests.builders.random_searches import OBJECTIVES, Case, random_case, together
 
 CONFIGURATIONS = 30
@@ -37,12 +37,8 @@ def tied(
     return case, [each for model in case.problem.models for each in model_shapes(case.run(), model)]
 
 
-def group_of(case: Case, shapes: ModelShapes, pursuit: Pursuit = USUAL) -> PointGroup:
-    key = PointKey(shapes.model.name, shapes.micro_batch_size, 10**9)
-    batch = shapes.model.space.base.global_batch_size
-    return PointGroup(
-        key, shapes.shapes, case.hardware.figures, batch, PointStore(None), pursuit=pursuit
-    )
+def group_of(case: Case, shapes: ModelShapes, criteria: SearchCriteria = USUAL) -> PointGroup:
+    return PointGroup(shapes, 10**9, case.hardware.figures, PointStore(None), criteria=criteria)
 
 
 def disturbed(group: PointGroup, seed: int) -> PointGroup:
@@ -100,10 +96,10 @@ def test_the_smallest_of_equals_is_found_whatever_front_is_asked_for(
     for pursued, front in product(
         OBJECTIVES, ((), (FrontAxis.THROUGHPUT,), (FrontAxis.THROUGHPUT, FrontAxis.AREA))
     ):
-        group = disturbed(group_of(case, shapes[0], Pursuit(pursued, front)), seed)
+        group = disturbed(group_of(case, shapes[0], SearchCriteria(pursued, front)), seed)
         best = group.best(objective)
         assert best is not None and order_of(group, objective, best) == least
-        group = disturbed(group_of(case, shapes[0], Pursuit(pursued, front)), seed)
+        group = disturbed(group_of(case, shapes[0], SearchCriteria(pursued, front)), seed)
         optimum, expected = (
             joint_optimum(each, combination, objective) for each in ({"model0": [group]}, mine)
         )

@@ -32,7 +32,7 @@ from phaze_common.errors import InputError
 from phaze_common.numbers import number
 from phaze_common.progress import SilentProgress
 from Solver.chip_records import ChipPart
-from Solver.designs.requery import priced
+from Solver.designs.re_solve import priced
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
 

@@ -35,7 +35,8 @@ from Solver.paths import lattice
 from Solver.paths.cut_bounds import Problem, bound_cut
 from Solver.paths.cut_search import cut_s, search_cuts
 from Solver.plans import best_plan
-from Solver.plans.best_plan import ConfigurationPlans, PlanStatus
+from Solver.plans.best_plan import ConfigurationPlans
+from Solver.plans.cut_levels import PlanStatus
 from Solver.plans.shape_plans import ShapePlans
 from Solver.plans.space import PlanSpace
 from tests.builders.random_searches import (

@@ -13,7 +13,7 @@ from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import Machine
 from Estimator.plans.results import Status
 from Solver.paths.layer_graph import edges_between
-from Solver.plans.best_plan import PlanStatus
+from Solver.plans.cut_levels import PlanStatus
 from tests.builders.offload_cases import hosted_case
 from tests.builders.random_searches import every_cut
 

@@ -93,7 +93,7 @@ def test_values_by_accelerator_are_those_of_the_table(finished):
 
 def test_reading_takes_no_search(finished, monkeypatch):
     for searching in (
-        "Solver.designs.requery.priced",
+        "Solver.designs.re_solve.priced",
         "Solver.designs.search.search",
         "Solver.designs.model_shapes.model_shapes",
     ):

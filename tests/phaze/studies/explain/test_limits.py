@@ -10,7 +10,7 @@ import pytest
 from phaze.studies.explain.repeat import request_of, run_of
 from phaze.studies.limits.limits import limits_of
 from phaze_common.progress import SilentProgress
-from Solver.designs.requery import priced
+from Solver.designs.re_solve import priced
 from tests.Solver.designs.small_study import CLUSTER, SPACE, small_study, solved, write_hardware
 
 

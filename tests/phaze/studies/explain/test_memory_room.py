@@ -19,7 +19,7 @@ from phaze.studies.wording import capitalised, tight_memory_text
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
 from phaze_common.units import GIB
-from Solver.designs.requery import priced
+from Solver.designs.re_solve import priced
 from Solver.results import TightMemory
 from tests.builders.forged_runs import forged_answer
 from tests.phaze.studies.explain.test_limits import value_on

@@ -20,13 +20,13 @@ from phaze.studies.robust.sampling import Sampler, physics_of, sampled_factors, 
 from phaze.studies.robust.uncertain import Physics, uncertain_constants, with_factors
 from phaze_common.choices import FrontAxis, Objective
 from phaze_common.progress import SilentProgress
-from Solver.designs.chip_screen import Screen
 from Solver.designs.costs import PricedShapes, pass_seconds
 from Solver.designs.layer_bounds import BoundedChips
 from Solver.designs.plans_on_chips import EvaluatedPlans
 from Solver.designs.points import PointStatus
-from Solver.designs.requery import priced
-from Solver.designs.run import Run
+from Solver.designs.pruning_bounds import PruningBounds
+from Solver.designs.re_solve import priced
+from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
 
@@ -64,7 +64,7 @@ def finished(made: Path, objective: Objective) -> FinishedRun:
     return open_run(made / "out")
 
 
-def enumerated(run: Run, physics: Physics) -> np.ndarray:
+def enumerated(run: SearchContext, physics: Physics) -> np.ndarray:
     """What every chip reaches with its best plans, each point evaluated as the search does; 0
     beyond the budget."""
     given = run.hardware
@@ -146,7 +146,7 @@ def _values_of_samples_alone(values, count):  # type: ignore[no-untyped-def]
     return wrapped
 
 
-def _row(run: Run, chip: Accelerator) -> int:
+def _row(run: SearchContext, chip: Accelerator) -> int:
     assert isinstance(run.hardware, DesignedChips)
     row = run.hardware.accelerators.find(chip)
     assert row is not None
@@ -185,10 +185,10 @@ def test_bounds_of_layers_are_never_above_what_schedules_need(per_dollar: Finish
     run = searched_again(per_dollar)
     assert isinstance(run.hardware, DesignedChips)
     (model,) = run.problem.models
-    screen = Screen(run, run.hardware, model)
-    for number in range(len(screen.shapes)):
+    pruning = PruningBounds(run, run.hardware, model)
+    for number in range(len(pruning.shapes)):
         bounded, scheduled = (
-            PricedShapes(run.on(hardware), model, screen.graphs, screen.shapes).shape(number)
+            PricedShapes(run.on(hardware), model, pruning.graphs, pruning.shapes).shape(number)
             for hardware in (BoundedChips.of(run.hardware), run.hardware)
         )
         assert bounded is not None and scheduled is not None

@@ -31,7 +31,7 @@ from phaze.studies.sweep.store import Store
 from phaze.studies.sweep.work import Outcome, Task
 from phaze_common.errors import InputError, PhazeError
 from phaze_common.progress import SilentProgress
-from Solver.designs.best_known import BestKnown
+from Solver.designs.shared_incumbent import SharedIncumbent
 from Solver.results import SearchResult
 from tests.builders.samples import sampled
 from tests.Solver.designs.small_study import CLUSTER, SPACE, solved, without_limits
@@ -105,7 +105,7 @@ def test_parts_find_the_best_of_the_whole(
     monkeypatch.setattr(
         search_run,
         "_best_known",
-        lambda request: None if request.hardware.space_part is None else BestKnown(),
+        lambda request: None if request.hardware.space_part is None else SharedIncumbent(),
     )
     apart = joined(random_request.with_settings(output=tmp_path / "apart"), 3)
     agrees(apart.result, whole)
@@ -240,7 +240,7 @@ def test_what_is_closed_by_a_design_that_nobody_has_proves_nothing(
     best = joined(request, 2).result.best
     assert best is not None
     (known,) = request.folders.run.glob(f"{FOLDER}/known-*")
-    BestKnown(known, "forged").tell(100 * best.value)
+    SharedIncumbent(known, "forged").tell(100 * best.value)
     loser = min(open_parts(request), key=lambda run: float(run.result.part.bound))
     (loser.folder / "point.json").unlink()
     again = joined(request, 2)

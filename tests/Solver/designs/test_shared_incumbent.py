@@ -4,12 +4,12 @@ folder."""
 from pathlib import Path
 
 from phaze_common.sealed import sealed
-from Solver.designs.best_known import BestKnown
+from Solver.designs.shared_incumbent import SharedIncumbent
 
 
 def test_the_most_that_any_part_has_told(tmp_path: Path) -> None:
     folder = tmp_path / "known"
-    first, second = BestKnown(folder, "1-of-2"), BestKnown(folder, "2-of-2")
+    first, second = SharedIncumbent(folder, "1-of-2"), SharedIncumbent(folder, "2-of-2")
     assert first.value() == 0.0  # nobody has told anything, and there is no folder
     first.tell(3.5)
     assert (first.value(), second.value()) == (3.5, 3.5)
@@ -20,13 +20,13 @@ def test_the_most_that_any_part_has_told(tmp_path: Path) -> None:
 
 
 def test_a_part_that_begins_anew_takes_nothing_back(tmp_path: Path) -> None:
-    BestKnown(tmp_path, "1-of-1").tell(3.0)
-    BestKnown(tmp_path, "1-of-1").tell(1.0)
-    assert BestKnown(tmp_path, "1-of-1").value() == 3.0
+    SharedIncumbent(tmp_path, "1-of-1").tell(3.0)
+    SharedIncumbent(tmp_path, "1-of-1").tell(1.0)
+    assert SharedIncumbent(tmp_path, "1-of-1").value() == 3.0
 
 
 def test_damaged_files_and_others_say_nothing(tmp_path: Path) -> None:
-    known = BestKnown(tmp_path, "1-of-9")
+    known = SharedIncumbent(tmp_path, "1-of-9")
     known.tell(3.0)
     whole = (tmp_path / "1-of-9.value").read_bytes()
     (tmp_path / "2-of-9.value").write_bytes(whole.replace(b"3.0", b"9.0"))
@@ -40,10 +40,10 @@ def test_damaged_files_and_others_say_nothing(tmp_path: Path) -> None:
 
 
 def test_without_a_folder_nothing_is_told_or_heard(tmp_path: Path) -> None:
-    nobody = BestKnown()
+    nobody = SharedIncumbent()
     nobody.tell(3.0)
     assert nobody.value() == 0.0
     (tmp_path / "file").touch()
-    out_of_reach = BestKnown(tmp_path / "file", "1-of-1")  # where no folder can be
+    out_of_reach = SharedIncumbent(tmp_path / "file", "1-of-1")  # where no folder can be
     out_of_reach.tell(3.0)
     assert out_of_reach.value() == 0.0

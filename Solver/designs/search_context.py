@@ -16,13 +16,12 @@ from Estimator.plans.groups import LayerGroups
 from Estimator.plans.rates import Machine
 from phaze_common.files import content_key
 from phaze_common.progress import Progress
-from Solver.designs.best_known import BestKnown
+from Solver.best_first import ROUNDING
+from Solver.designs.shared_incumbent import SharedIncumbent
 from Solver.hardware import Hardware, pricing_version
-from Solver.plans.closed_shapes import ClosedShapes
+from Solver.plans.shape_bounds import PrunedShapes
 from Solver.problem import SearchProblem
 from Solver.results import AxisBounds
-
-ROUNDING = 1e-12  # relative: a bound this close to a value may belong to an equally good design
 
 
 @dataclass(frozen=True)
@@ -43,48 +42,45 @@ class Stores:
     points: Path | None
 
 
-Lying = Mapping[
-    UniformPlan, frozenset[LayerGroups]
-]  # by shape how its groups within a layer may lie; others: in any way
+# By shape how its groups within a layer may lie; others: in any way
+Placements = Mapping[UniformPlan, frozenset[LayerGroups]]
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
-    """What bounds left of a space of very many designs; none of those that they closed exceeds
-    ``closed`` under the objective.
+class RemainingSpace:
+    """What bounds left of a space of very many designs; none of those that they pruned exceeds
+    ``pruned_bound`` under the objective.
 
-    None that was not evaluated exceeds ``open_bound``: less than ``closed`` where designs were
-    evaluated elsewhere.
+    None that was not evaluated exceeds ``open_bound``: less than ``pruned_bound`` where designs
+    were evaluated elsewhere.
 
-    ``shapes`` are those of each model that might be best on a chip which is left, ``closed_shapes``
-    the others; plans of the first might be so where groups are ``lying`` in some ways alone. The
-    space has so many ``chips`` and, with all memories, ``points``; ``axis_bounds`` are over all of
-    it. ``closed`` is infinite where nothing is known of a part of the space, and minus infinity
-    where nothing that was closed fits.
-    """
+    ``shapes`` are those of each model that might be best on a chip which is left, ``pruned_shapes``
+    the others; plans of the first might be so where groups are ``placements`` in some ways alone.
+    The space has so many ``chips`` and, with all memories, ``points``; ``axis_bounds`` are over all
+    of it. ``pruned_bound`` is infinite where nothing is known of a part of the space, and minus
+    infinity where nothing that was pruned fits."""
 
     axis_bounds: AxisBounds
-    closed: float
+    pruned_bound: float
     open_bound: float
     chips: int
     points: int
     shapes: Mapping[str, tuple[UniformPlan, ...]]
-    closed_shapes: Mapping[str, ClosedShapes]
-    lying: Mapping[str, Lying] = field(default_factory=dict)
+    pruned_shapes: Mapping[str, PrunedShapes]
+    placements: Mapping[str, Placements] = field(default_factory=dict)
 
     def proves(self, value: float) -> bool:
-        """Whether nothing that was closed is better than ``value``."""
-        return value >= self.closed * (1.0 - ROUNDING)
+        """Whether nothing that was pruned is better than ``value``."""
+        return value >= self.pruned_bound * (1.0 - ROUNDING)
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
+class SearchContext:
     """The context of a search; ``phases`` collects the time and memory of each phase.
 
-    ``first`` is false where a problem is asked again, whose models were checked already; ``kept``
-    is what is left of the space where bounds of all of it were taken before. Of a part of a space
-    ``best_known`` is what all parts know together.
-    """
+    ``first`` is false where a problem is asked again, whose models were checked already;
+    ``remaining`` is what is left of the space where bounds of all of it were taken before. Of a
+    part of a space ``shared_incumbent`` is what all parts know together."""
 
     problem: SearchProblem
     hardware: Hardware
@@ -92,13 +88,12 @@ class Run:
     progress: Progress
     phases: list[PhaseRecord] = field(default_factory=list)
     first: bool = True
-    kept: Kept | None = None
-    best_known: BestKnown | None = None
+    remaining: RemainingSpace | None = None
+    shared_incumbent: SharedIncumbent | None = None
 
     @cached_property
     def machines(self) -> list[Machine]:
-        """Those that configurations run plans on, which differ in the bandwidth of memory and
-        network alone."""
+        """Machines of the configurations; bandwidths of memory and network alone differ."""
         most = float(max(self.problem.memory_bytes))
         return [self.hardware.machine(row, most) for row in self.hardware.figures.machines.tolist()]
 
@@ -109,8 +104,7 @@ class Run:
 
     @cached_property
     def pricing(self) -> str:
-        """Content key of the hardware and of the code that decides what a layer time or a design
-        point is."""
+        """Content key of the hardware and of the code that decides layer times and points."""
         return content_key(
             self.hardware.fingerprint, pricing_version(), *self.hardware.figures.bought_with
         )
@@ -122,22 +116,15 @@ class Run:
         yield
         self.phases.append(PhaseRecord(name, perf_counter() - start, peak_bytes()))
 
-    def knowing(self, own_best: Mapping[str, float]) -> Run:
+    def knowing(self, own_best: Mapping[str, float]) -> SearchContext:
         """The same run, of which it is known what each of several models reaches alone."""
         return replace(self, problem=replace(self.problem, own_best=own_best))
 
-    def on(self, hardware: Hardware) -> Run:
+    def on(self, hardware: Hardware) -> SearchContext:
         """The same run on other hardware, keeping nothing but graphs on disk."""
         stores = Stores(self.stores.graphs, None, None)
-        return replace(
-            self,
-            hardware=hardware,
-            stores=stores,
-            phases=[],
-            first=False,
-            kept=None,
-            best_known=None,
-        )
+        fresh = replace(self, phases=[], first=False, remaining=None, shared_incumbent=None)
+        return replace(fresh, hardware=hardware, stores=stores)
 
 
 def peak_bytes() -> int:

@@ -17,13 +17,12 @@ _SUFFIX = ".value"
 
 
 @dataclass(frozen=True)
-class BestKnown:
+class SharedIncumbent:
     """A ``folder`` with a file for each of the parts, this one's under ``name``; None: nobody is
     told, and nothing heard.
 
     Whose disk is another one hears less, and whose file is damaged is not heard: that costs time,
-    and changes no answer.
-    """
+    and changes no answer."""
 
     folder: Path | None = None
     name: str = ""
@@ -39,8 +38,7 @@ class BestKnown:
         return max(map(_read, files), default=0.0)
 
     def tell(self, value: float) -> None:
-        """Say that a design has been evaluated which reaches ``value``, where this part had told of
-        none that does."""
+        """Say that an evaluated design reaches ``value``, unless this part told of a better one."""
         if self.folder is None:
             return
         path = self.folder / f"{self.name}{_SUFFIX}"
@@ -52,7 +50,6 @@ class BestKnown:
 
 
 def _read(path: Path) -> float:
-    """What a file says; 0 where it says nothing that can be relied upon."""
     try:
         value = parse_json(unsealed(artefact_bytes(path), str(path)), str(path))
     except (OSError, PhazeError, InputError):

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_common.array_types import FloatArray
 from phaze_common.choices import FrontAxis, Objective
 from Solver.chip_figures import ChipFigures
 from Solver.pareto import Values
 from Solver.problem import SearchProblem
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -24,8 +22,7 @@ class Criterion:
     larger is better.
 
     It is no worse where no ``columns`` (fields of ``ChipFigures``), no seconds and, with
-    ``joules``, no joules are more.
-    """
+    ``joules``, no joules are more."""
 
     amount: Callable[[ChipFigures, FloatArray, FloatArray], FloatArray]
     columns: tuple[str, ...] = ()
@@ -48,9 +45,8 @@ CRITERIA: Mapping[FrontAxis, Criterion] = {
         lambda figures, joules, throughput: -figures.embodied_kg, ("embodied_kg",)
     ),
 }
-MONOTONE_IN: Mapping[
-    Objective, frozenset[FrontAxis]
-] = {  # what is no worse in these is no worse under the objective
+# What is no worse in these is no worse under the objective
+MONOTONE_IN: Mapping[Objective, frozenset[FrontAxis]] = {
     Objective.THROUGHPUT: frozenset({FrontAxis.THROUGHPUT}),
     Objective.THROUGHPUT_PER_AREA: frozenset({FrontAxis.THROUGHPUT, FrontAxis.AREA}),
     Objective.THROUGHPUT_PER_JOULE: frozenset({FrontAxis.ENERGY}),
@@ -62,35 +58,32 @@ MONOTONE_IN: Mapping[
         {FrontAxis.THROUGHPUT, FrontAxis.ENERGY, FrontAxis.CARBON}
     ),
 }
-BREAKING_TIES = frozenset(
-    {FrontAxis.AREA, FrontAxis.ENERGY}
-)  # of equally good designs the smallest wins, then the least energy
+# Of equally good designs the smallest wins, then the least energy
+BREAKING_TIES = frozenset({FrontAxis.AREA, FrontAxis.ENERGY})
 OF_OBJECTIVES = frozenset[FrontAxis]().union(*MONOTONE_IN.values())
 
 
 @dataclass(frozen=True)
-class Pursuit:
+class SearchCriteria:
     """The ``objective`` and the axes of the ``front``, throughput first; no axis: no front is asked
     for.
 
     With ``several`` models the best of all may be what the best of one dominates, and bounds are
     taken from what dominates: so nothing counts as dominated that is better in anything an
-    objective may depend on.
-    """
+    objective may depend on."""
 
     objective: Objective
     front: tuple[FrontAxis, ...] = ()
     several: bool = False
 
     @classmethod
-    def of(cls, problem: SearchProblem) -> Pursuit:
+    def of(cls, problem: SearchProblem) -> SearchCriteria:
         """That of ``problem``."""
         return cls(problem.objective, problem.front, len(problem.models) > 1)
 
     @cached_property
     def axes(self) -> frozenset[FrontAxis]:
-        """Criteria that a configuration must be no worse in to dominate another one under the same
-        shape of plans."""
+        """What must be no worse to dominate another configuration under the same shape of plans."""
         return MONOTONE_IN[self.objective].union(self.front, OF_OBJECTIVES if self.several else ())
 
     @property
@@ -99,14 +92,12 @@ class Pursuit:
         return bool(self.front) and MONOTONE_IN[self.objective] <= {*self.front}
 
     def decides(self, objective: Objective) -> bool:
-        """Whether what is dominated is never better under ``objective``, which need not be the one
-        that is pursued."""
+        """Whether what is dominated is never better under ``objective``, which may be any."""
         return MONOTONE_IN[objective] <= self.axes
 
     @property
     def breaks_ties(self) -> bool:
-        """Whether what is dominated is never smaller, nor of less energy, than what dominates
-        it."""
+        """Whether what is dominated never has less area or energy than what dominates it."""
         return self.axes >= BREAKING_TIES
 
     @property
@@ -119,9 +110,8 @@ class Pursuit:
         """Whether joules per sample are among what dominance asks."""
         return any(CRITERIA[axis].joules for axis in self.axes)
 
-    def criteria(self, figures: ChipFigures) -> FloatArray:
-        """What dominance asks of configurations besides seconds and joules, smaller is better:
-        (configurations, criteria)."""
+    def columns(self, figures: ChipFigures) -> FloatArray:
+        """What dominance compares besides seconds and joules, (configurations, columns)."""
         return figures.criteria({column for axis in self.axes for column in CRITERIA[axis].columns})
 
     def values(self, figures: ChipFigures, joules: FloatArray, throughput: FloatArray) -> Values:
@@ -130,4 +120,6 @@ class Pursuit:
         return np.ascontiguousarray(np.stack(columns, axis=1))
 
 
-USUAL = Pursuit(Objective.THROUGHPUT, (FrontAxis.THROUGHPUT, FrontAxis.AREA, FrontAxis.ENERGY))
+USUAL = SearchCriteria(
+    Objective.THROUGHPUT, (FrontAxis.THROUGHPUT, FrontAxis.AREA, FrontAxis.ENERGY)
+)

@@ -12,7 +12,7 @@ from phaze.settings.problem import hardware_report
 from phaze.settings.resolve import resolve
 from phaze_common.choices import GroupOrder
 from Solver.designs import model_shapes as searched_shapes
-from Solver.designs import screening
+from Solver.designs import shape_pruning
 from Solver.designs.costs import PricedShapes
 from Solver.designs.plan_axes import plan_axes
 from Solver.designs.search import Searched, search
@@ -25,12 +25,12 @@ EVERY_SESSION = range(1101, 1130, 4)
 
 
 @pytest.fixture
-def screening_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few shapes there are, they are screened, and little is looked at for the values of
+def pruning_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few shapes there are, they are pruned, and little is looked at for the values of
     axes."""
     monkeypatch.setattr(searched_shapes, "MANY_SHAPES", 0)
-    monkeypatch.setattr(screening, "MOST_OF_VALUE", 2)
-    monkeypatch.setattr(screening, "MOST_WITHOUT", 2)
+    monkeypatch.setattr(shape_pruning, "MOST_OF_VALUE", 2)
+    monkeypatch.setattr(shape_pruning, "MOST_WITHOUT", 2)
 
 
 def searched(case: Case, monkeypatch: pytest.MonkeyPatch) -> Searched:
@@ -65,7 +65,7 @@ def test_no_best_plan_is_lost_and_every_shape_is_accounted_for(
 
 
 def test_where_nothing_is_known_of_where_groups_lie_nothing_is_closed(
-    screening_all: None, monkeypatch: pytest.MonkeyPatch
+    pruning_all: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = 0
     for seed in range(1100, 1400):
@@ -99,7 +99,7 @@ def test_where_nothing_is_known_of_where_groups_lie_nothing_is_closed(
 
 
 def test_of_some_problems_most_shapes_are_closed(
-    screening_all: None, monkeypatch: pytest.MonkeyPatch
+    pruning_all: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cases = [random_case(seed) for seed in SEEDS]
     busy = [replace(case, hardware=replace(case.hardware, waits=False)) for case in cases]
@@ -109,14 +109,16 @@ def test_of_some_problems_most_shapes_are_closed(
 
 @pytest.mark.parametrize("seed", sampled(SEEDS, EVERY_SESSION))
 def test_no_plan_of_a_shape_is_below_what_closed_it(
-    seed: int, screening_all: None, monkeypatch: pytest.MonkeyPatch
+    seed: int, pruning_all: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = random_case(seed)
     (model,) = case.problem.models
     memory_bytes = float(max(case.problem.memory_bytes))
     for group in searched(case, monkeypatch).groups:
         best_s = group.iteration_s.min()
-        for plan, least_s in zip(group.closed.plans, group.closed.least_s.tolist(), strict=True):
+        for plan, least_s in zip(
+            group.pruned_shapes.plans, group.pruned_shapes.least_s.tolist(), strict=True
+        ):
             true_s = case.enumerated(model, plan, 0, memory_bytes).iteration_s
             assert least_s <= true_s * (1 + 1e-9)
             assert best_s <= least_s * (1 + 1e-9)
@@ -133,7 +135,7 @@ def test_what_values_of_axes_allow_is_said_as_far_as_it_is_known(
     expected = plan_axes(case.run(), whole.groups, whole.result.best, 0)
     true = {(axis.axis, value.value): value for axis in expected for value in axis.values}
     monkeypatch.setattr(searched_shapes, "MANY_SHAPES", 0)
-    monkeypatch.setattr(screening, "MOST_OF_VALUE", 1)
+    monkeypatch.setattr(shape_pruning, "MOST_OF_VALUE", 1)
     few = searched(case, monkeypatch)
     assert few.result.best is not None
     axes = plan_axes(case.run(), few.groups, few.result.best, 0)
@@ -156,12 +158,12 @@ def test_no_plan_of_any_shape_is_below_its_bound(
     found: list[tuple[PricedShapes, list[float]]] = []
 
     def kept(priced: PricedShapes) -> None:
-        least_s = screening.least_seconds(priced)
+        least_s = shape_pruning.least_seconds(priced)
         assert least_s is not None
         found.append((priced, least_s.tolist()))
 
     monkeypatch.setattr(searched_shapes, "MANY_SHAPES", 0)
-    monkeypatch.setattr(searched_shapes, "screened", kept)
+    monkeypatch.setattr(searched_shapes, "remaining_shapes", kept)
     searched(case, monkeypatch)
     for priced, bounds_s in found:
         for plan, least_s in zip(priced.plans, bounds_s, strict=True):

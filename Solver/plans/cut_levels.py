@@ -1,0 +1,159 @@
+"""What is known of the cuts of plans, level by level: a bound that all cuts share, a short search
+for the best cut, and one that goes on until a proof."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+
+from Estimator.plans.degrees import UniformPlan
+from phaze_common.array_types import FloatArray, IntArray
+from Solver.best_first import Level, best_first
+from Solver.paths.cut_bounds import ROUNDING
+
+
+class PlanStatus(IntEnum):
+    """What became of a plan on a configuration."""
+
+    PRUNED = 0  # its bound does not beat a plan that was evaluated
+    EVALUATED = 1  # its best cut into stages is known, or the best of those tried
+    INFEASIBLE = 2  # no cut of it fits in memory
+
+
+@dataclass(frozen=True)
+class Hint:
+    """A plan worth trying first: its index, and the nodes of its cut (None: with equal chunks)."""
+
+    index: int
+    nodes: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Found:
+    """A plan and cut that beat the incumbent, if any; whether all cuts were seen, and one fits."""
+
+    plan: UniformPlan | None
+    hint: Hint | None
+    seconds: float
+    complete: bool
+    fits: bool = True
+    memory_bytes: float = 0.0
+
+
+class CutPlans(Protocol):
+    """Plans whose cuts are bounded and searched, by index."""
+
+    bounds_s: FloatArray
+
+    def bound(self, index: int, incumbent_s: float) -> float:
+        """Seconds that no cut of a plan is below; infinite where none beats ``incumbent_s``."""
+
+    def searched(self, index: int, incumbent_s: float, most_steps: int) -> Found:
+        """The best cut of a plan that beats ``incumbent_s``, among so many stages tried."""
+
+
+class CutSearch:
+    """The search for plans of ``plans`` that take less than ``incumbents_s`` (plans,), which
+    ``offer`` lowers when it is given a plan that was found.
+
+    Arrays have shape (plans,): what became of each, the least it can take, and what its best cut
+    takes (infinite where unknown). ``complete``: the ``steps`` of the last level were enough for
+    each."""
+
+    def __init__(
+        self,
+        plans: CutPlans,
+        incumbents_s: FloatArray,
+        offer: Callable[[int, Found], None],
+        *steps: int,
+    ) -> None:
+        self.plans, self.incumbents_s, self.offer = plans, incumbents_s, offer
+        self.bounds_s, self.plan_s = plans.bounds_s.copy(), np.full(len(incumbents_s), np.inf)
+        fits = np.isfinite(self.bounds_s)
+        self.status = np.where(fits, PlanStatus.PRUNED, PlanStatus.INFEASIBLE).astype(np.int8)
+        self.complete = True
+        self.levels: tuple[Level, ...] = (
+            _Bounding(self, 0),
+            *(_Cutting(self, *each) for each in enumerate(steps, 1)),
+        )
+        self._settled = len(self.levels)
+        self.level = np.where(fits, 0, self._settled)
+
+    def run(self) -> None:
+        """Search all plans that are not settled yet, best first."""
+        candidates = np.flatnonzero(self.bounds_s < self.incumbents_s * (1.0 - ROUNDING))
+        candidates = candidates[self.level[candidates] < self._settled]
+        # Every plan has an incumbent of its own, which its level compares it with.
+        best_first(candidates, self.levels, lambda: -np.inf)
+
+    def cut(self, index: int, most_steps: int, otherwise: int | None = None) -> None:
+        """Search the cuts of a plan, which waits at ``otherwise`` (None: no more) if unproven."""
+        incumbent_s = float(self.incumbents_s[index])
+        found = self.plans.searched(index, incumbent_s, most_steps)
+        if found.plan is not None:
+            self.plan_s[index] = found.seconds
+            self.offer(index, found)
+        if not found.fits:
+            self.settle(index, PlanStatus.INFEASIBLE, np.inf)
+        elif found.complete:
+            self.settle(index, PlanStatus.EVALUATED, min(incumbent_s, found.seconds))
+        elif otherwise is not None:
+            self.level[index] = otherwise
+        else:
+            self.complete = False
+            self.settle(index, PlanStatus.EVALUATED, float(self.bounds_s[index]))
+
+    def settle(self, index: int, status: PlanStatus, bound_s: float) -> None:
+        """Leave a plan as it is known by now."""
+        self.status[index], self.bounds_s[index], self.level[index] = status, bound_s, self._settled
+
+    def waiting(self, candidates: IntArray, level: int) -> FloatArray:
+        """Less the bounds of plans that wait at ``level`` and matter; -inf of the others."""
+        bounds_s = self.bounds_s[candidates]
+        matter = bounds_s < self.incumbents_s[candidates] * (1.0 - ROUNDING)
+        return np.where(matter & (self.level[candidates] == level), -bounds_s, -np.inf)
+
+
+@dataclass(frozen=True, eq=False)
+class _Bounding:
+    search: CutSearch
+    level: int
+    deferred = False
+
+    def bound(self, candidates: IntArray) -> FloatArray:
+        return self.search.waiting(candidates, self.level)
+
+    def refine(self, candidates: IntArray) -> int:
+        search, index = self.search, int(candidates[0])
+        known_s, incumbent_s = float(search.bounds_s[index]), float(search.incumbents_s[index])
+        tight_s = search.plans.bound(index, incumbent_s)
+        # Beyond the incumbent it says nothing of the cuts that were pruned by it.
+        search.bounds_s[index] = max(known_s, min(tight_s, incumbent_s))
+        search.level[index] = self.level + 1
+        if np.isinf(tight_s):  # nothing fits, or nothing that fits beats the incumbent
+            nothing_fits = PlanStatus.INFEASIBLE if np.isinf(incumbent_s) else PlanStatus.PRUNED
+            search.settle(index, nothing_fits, float(search.bounds_s[index]))
+        return 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Cutting:
+    search: CutSearch
+    level: int
+    most_steps: int
+
+    @property
+    def deferred(self) -> bool:
+        return self.level > 1
+
+    def bound(self, candidates: IntArray) -> FloatArray:
+        return self.search.waiting(candidates, self.level)
+
+    def refine(self, candidates: IntArray) -> int:
+        last = self.level == len(self.search.levels) - 1
+        self.search.cut(int(candidates[0]), self.most_steps, None if last else self.level + 1)
+        return 1
