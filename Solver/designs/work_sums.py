@@ -231,7 +231,10 @@ class WorkSums:
         names = ("tensor_s", "vector_s", "attached_s", "waiting_s")
         sums = [np.stack([getattr(each, name) for each in groups], axis=1) for name in names]
         kinds = np.array([int(each.kind) for each in groups], dtype=np.int64)
-        around = [(each.concurrency.tensor, each.beside.vector, each.beside.waiting) for each in groups]
+        around = [
+            (each.concurrency.tensor, each.concurrency.vector, each.concurrency.waiting)
+            for each in groups
+        ]
         columns = *sums, kinds, np.array(around, dtype=np.int64)
         return _GroupSums(*map(np.ascontiguousarray, columns))
 
