@@ -155,12 +155,14 @@ def _stated_once(found: dict[str, Any]) -> dict[str, Any]:
         best |= {key: found[key] for key in ("hbm_bytes", "time_per_batch_bound_s")}
     if not found.get("recompute", "none"):  # where there was no plan
         found = {key: found[key] for key in found if key not in {"recompute", "tp", "pp", "dp"}}
-    if found.get("layout") in {"", "sequence"}:
+    if found.get("layout") in ("", "sequence"):
         found["layout"] = "1d"
     plan = found.get("plan")
     if not isinstance(plan, dict) or not isinstance(plan.get("stages"), list):
         return found
-    if not all(isinstance(each, dict) and "degrees" in each for each in plan["stages"]):
+    if not all(
+        isinstance(each, dict) and {"degrees", "layers"} <= each.keys() for each in plan["stages"]
+    ):
         return found
     return _with_plan({key: value for key, value in found.items() if key != "plan"}, plan)
 
@@ -173,11 +175,13 @@ def _with_plan(report: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
     stages = report.get("stages")
     for stage, chunk in zip(stages if isinstance(stages, list) else [], chunks, strict=False):
         if chunk["degrees"] != first or chunk.get("recomputed_layers") is not None:
-            stage |= {key: chunk[key] for key in ("degrees", "recomputed_layers")}
+            stage |= {key: chunk.get(key) for key in ("degrees", "recomputed_layers")}
     found = report | shared | first | {"stage_layers": sizes}
     if "pp" not in found:  # of plans whose stages differ
-        rate = report["throughput_samples_per_s"] * plan["sequence_length"]
-        found |= {"pp": len(chunks) // plan["interleave"], "tokens_per_s": rate}
+        found["pp"] = len(chunks)
+        found["tokens_per_s"] = report.get("throughput_samples_per_s", 0.0) * plan.get(
+            "sequence_length", 0
+        )
     return found
 
 

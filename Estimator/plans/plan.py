@@ -149,11 +149,20 @@ def plan_by_value(document: object, source: str) -> Plan:
     Raises:
         InputError: names ``source`` and all that is wrong.
     """
+    check_header(document, source)
+    return to_record(Plan, document, source)
+
+
+def check_header(document: object, source: str) -> None:
+    """Refuse a plan in a file that leaves out what its stages share.
+
+    Raises:
+        InputError: names ``source`` and the key.
+    """
     if isinstance(document, Mapping):
         for each in fields(PlanHeader):
             if each.name not in document and each.name not in LATER:
                 raise InputError(f"{source}: {each.name} is missing; add it")
-    return to_record(Plan, document, source)
 
 
 def plan_mapping(plan: UniformPlan) -> dict[str, Any]:

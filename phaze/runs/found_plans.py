@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from Estimator.plans.plan import check_header
 from phaze.settings.config_files import model_beside
 from phaze_common.errors import InputError
 from phaze_common.records import to_record
@@ -39,6 +40,7 @@ def found_plan(content: Mapping[str, Any], path: Path, model: str | None) -> Pla
     if name not in found:
         raise InputError(f"{path} holds no plan of {name}; it holds those of {', '.join(found)}")
     try:
+        check_header(found[name], f"plan of {name}")
         report = to_record(PlanReport, found[name], f"plan of {name}")
         _check_layers(report)
     except InputError as error:

@@ -30,7 +30,7 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
 
 def sources(root: Path, text: str) -> Path:
     """A house whose rooms have compiled code."""
-    for room in compiled_code.ROOMS:
+    for room in compiled_code.PACKAGES:
         (root / room).mkdir(parents=True, exist_ok=True)
         (root / room / "code.py").write_text(text)
     return root
@@ -45,9 +45,9 @@ def place(root: Path) -> Path:
 
 def test_what_one_version_compiled_is_never_found_by_another(tmp_path: Path) -> None:
     first = place(sources(tmp_path, "one = 1\n"))
-    assert first.is_dir() and first.is_relative_to(tmp_path / compiled_code.ROOMS[0])
+    assert first.is_dir() and first.is_relative_to(tmp_path / compiled_code.PACKAGES[0])
     assert place(tmp_path) == first
-    last = tmp_path / compiled_code.ROOMS[-1] / "code.py"
+    last = tmp_path / compiled_code.PACKAGES[-1] / "code.py"
     last.write_text("one = 2\n")
     assert place(tmp_path) != first
     last.write_text("one = 1\n")
@@ -179,7 +179,7 @@ def test_every_room_with_compiled_code_counts() -> None:
             for line in path.read_text(encoding="utf-8").splitlines()
         )
     }
-    assert compiling == set(compiled_code.ROOMS)
+    assert compiling == set(compiled_code.PACKAGES)
 
 
 KEPT = """

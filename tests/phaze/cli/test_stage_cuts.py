@@ -63,9 +63,9 @@ def test_more_places_to_cut_make_stages_even(
     assert between["optimal"] and inside["optimal"]
     (whole,), (cut,) = between["models"].values(), inside["models"].values()
     assert cut["time_per_batch_s"] < whole["time_per_batch_s"]
-    names = [layer for stage in cut["plan"]["stages"] for layer in stage["layers"]]
+    names = [layer for stage in cut["stages"] for layer in stage["layers"]]
     assert len(names) == len({*names}) == 2 * 5 + 2
-    ends = {stage["layers"][-1].split(".")[1] for stage in cut["plan"]["stages"][:-1]}
+    ends = {stage["layers"][-1].split(".")[1] for stage in cut["stages"][:-1]}
     assert "attn" in ends  # a stage ends inside a layer
     assert inside["heterogeneous"]["status"] == "optimal"
     plan = shutil.copy(tmp_path / "inside" / "best.json", tmp_path / "plan.json")

@@ -42,6 +42,7 @@ from phaze_common import file_formats
 from phaze_common.errors import ArtefactError, PhazeError
 from phaze_common.file_formats import KEY, FileFormat
 from phaze_common.files import pack, unpack
+from phaze_common.records import to_json
 from phaze_common.sealed import KEY as DIGEST
 from phaze_common.sealed import sealed, unsealed, with_digest
 from tests.builders.forged_runs import forged
@@ -204,7 +205,9 @@ def of_checkpoint(folder: Path, version: int) -> object:
 
 def of_plan(run: Path) -> Reader:
     def read(folder: Path, version: int) -> object:
-        plan = json.loads((run / "best.json").read_text())["models"]["bertbase"]["plan"]
+        best = phaze.open_run(run).result.best
+        assert best is not None
+        plan = json.loads(to_json(best.models["bertbase"].plan))
         (folder / "plan.json").write_text(json.dumps({KEY: version, **plan}))
         return read_plan_to_train(folder / "plan.json", None)
 

@@ -223,7 +223,7 @@ def test_a_search_says_what_was_measured(
     assert found["status"] == "optimal"
     (plan,) = found["models"].values()
     assert plan["price_sources"]["share_of_seconds"]["measured"] > 0.9
-    assert plan["plan"]["precision"] == "fp32"
+    assert plan["precision"] == "fp32"
     again = answer(capsys, "evaluate", "--plan", tmp_path / "best.json")
     assert again["iteration_s"] == pytest.approx(plan["time_per_batch_s"], rel=1e-9)
     assert phaze.main(["run_solver", *map(str, words), "--output", str(tmp_path)]) == 0

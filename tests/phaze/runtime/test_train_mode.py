@@ -9,11 +9,11 @@ import pytest
 from trained_plans import BACK, FRONT, TINY, Stage, tiny_plan
 
 import phaze
-from Estimator.plans.results import Breakdown, PipelineReport, StageReport
+from Estimator.plans.results import PipelineReport, StageReport
 from phaze.runtime.training.records import TrainRecord
 from phaze_common.file_formats import BEST, TRAINING
 from phaze_common.records import from_json, to_json
-from Solver.plan_report import PlanReport
+from tests.builders.plans_by_hand import report_of
 
 FORWARD_S, BACKWARD_S = 0.25, 0.5
 BELOW_FLOAT32 = 1e-12  # of its rounding; float64's is below this
@@ -42,23 +42,7 @@ def best_json(folder: Path) -> Path:
     pipeline = PipelineReport(
         "1f1b", 2, 4, (FORWARD_S,) * 2, (BACKWARD_S,) * 2, (0.0,), (0.0,), True, (0.0, 0.0), 0.0
     )
-    report = PlanReport(
-        **vars(plan.of_first_stage),
-        model=plan.model,
-        sequence_length=plan.sequence_length,
-        throughput_samples_per_s=1.0,
-        tokens_per_s=1.0,
-        time_per_batch_s=5.0,
-        time_per_batch_bound_s=5.0,
-        hbm_bytes=2**30,
-        micro_batches_per_pipeline=4,
-        devices_used=2,
-        stages=tuple(stages),
-        pipeline=pipeline,
-        breakdown_s=Breakdown(*[0.0] * 14),
-        model_flops_utilization=0.1,
-        hardware_flops_utilization=0.1,
-    )
+    report = report_of(plan, stages, pipeline)
     path = folder / "best.json"
     path.write_text(
         json.dumps(BEST.stamped({"optimal": True, "models": {TINY: json.loads(to_json(report))}}))

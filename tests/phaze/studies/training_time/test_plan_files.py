@@ -38,11 +38,12 @@ from phaze_common.choices import (
     StateDtype,
 )
 from phaze_common.errors import InputError
+from phaze_common.file_formats import BEST
 from phaze_common.records import to_json
 from phaze_common.setting_fields import Mode
 from phaze_common.settings import Kind
 from Solver.results import HardwareReport
-from tests.builders.plans_by_hand import whole_plan
+from tests.builders.plans_by_hand import report_of, whole_plan
 
 BERT = {"model": "bertlarge", "device": "a100_80gb"}
 
@@ -294,14 +295,14 @@ def search_result(
         stages = tuple(
             replace(chunk, degrees=replace(degrees, tp=2 ** (place + 1))) for chunk in chunks
         )
-        plans[name] = {
-            "plan": json.loads(to_json(replace(plan, model=name, stages=stages, **changes)))
-        }
+        plans[name] = json.loads(
+            to_json(report_of(replace(plan, model=name, stages=stages, **changes)))
+        )
     chip = resolve({}, {"model": "bertlarge", "chip": "tpuv4_like", "hbm_size": 80})
     known = json.loads(to_json(hardware or hardware_report(chip)))
     folder.mkdir(exist_ok=True)
     (folder / "best.json").write_text(
-        json.dumps({"optimal": bool(names), "models": plans, "hardware": known})
+        json.dumps(BEST.stamped({"optimal": bool(names), "models": plans, "hardware": known}))
     )
     return folder / "best.json"
 
@@ -400,7 +401,7 @@ def test_a_search_that_found_nothing_holds_no_plan(tmp_path: Path) -> None:
 def test_a_search_file_that_lacks_something_is_refused(tmp_path: Path, missing: str) -> None:
     path = search_result(tmp_path / "run", "bertlarge")
     content = json.loads(path.read_text())
-    del content["models"]["bertlarge"]["plan"][missing]
+    del content["models"]["bertlarge"][missing]
     path.write_text(json.dumps(content))
     with pytest.raises(InputError, match="not one that this version of phaze wrote"):
         asked_for({"device": "a100_80gb"}, path=path)
@@ -502,7 +503,7 @@ values = st.recursive(
 def test_any_mapping_gives_a_plan_or_an_input_error(tmp_path: Path, asked: dict[str, Any]) -> None:
     (tmp_path / "any.yaml").write_text(yaml.safe_dump(BERT | asked))
     (tmp_path / "any.json").write_text(
-        json.dumps({"optimal": True, "models": {"bertlarge": {"plan": asked}}, "hardware": asked})
+        json.dumps({"optimal": True, "models": {"bertlarge": asked}, "hardware": asked})
     )
     for path, above in (
         (None, BERT | asked),
