@@ -16,12 +16,12 @@ from Estimator.plans.plan import check_cluster, check_plan
 from Estimator.plans.policy import check_formats
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
-from GraphExtractor.widths import check_key, check_panels, divisors
+from GraphExtractor.widths import check_key, divisors
 from phaze.settings.folders import check_name, check_output, check_readable
+from phaze.settings.layouts import OF_LAYOUTS, check_layouts, listed, second_axes
 from phaze.settings.request import Request
 from phaze_common.choices import (
     FrontAxis,
-    KeyExchange,
     LayoutName,
     OffloadKind,
     Precision,
@@ -34,7 +34,6 @@ from Solver.plans.empty_spaces import why_empty
 
 OF_WHOLE_DIES = (FrontAxis.POWER, FrontAxis.COST, FrontAxis.CARBON)
 DEGREES = tuple(each.key for each in PLAN_AXES if each.key in AXES)
-SHOWN = 12  # values listed in a refusal
 
 
 def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None:
@@ -54,20 +53,8 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
     _check_models(request, families)
     _check_degrees(request, families)
     _check_experts(request, families)
-    _check_panels(request, families)
-    if request.plan.layout == (LayoutName.SEQUENCE,) and max(request.plan.cp) == 1:
-        raise InputError(
-            "cp is 1, but layout sequence cuts sequences over cp devices; give a cp above 1, or "
-            "another layout"
-        )
-    if request.plan.layout == (LayoutName.TWO_D,) and False not in request.plan.sequence_parallel:
-        raise InputError(
-            "sequence_parallel is true, but a 2d layout divides the tokens anyway, along its "
-            "second axis; leave sequence parallelism out, or give another layout"
-        )
+    check_layouts(request, families)
     if request.mode is Mode.SEARCH:
-        _check_exchange(request)
-        _check_pinned(request)
         for order in request.plan.group_order:
             if isinstance(order, Assignment):
                 _check_searched(order, request)
@@ -255,7 +242,7 @@ def _check_degrees(request: Request, families: Mapping[str, ModelFamily]) -> Non
         return
     axes = _values_of_axes(request)
     shown = " x ".join(
-        f"{name} {_listed(values)}" for name, values in axes.items() if values not in {None, (1,)}
+        f"{name} {listed(values)}" for name, values in axes.items() if values not in {None, (1,)}
     )
     least = min(degrees.stated for degrees in _combinations(request))
     cluster = request.records.cluster.name
@@ -288,7 +275,7 @@ def _that_would_fit(
         if axes["pp"] is None or axes["dp"] is None:
             fitting = {degree for most in fitting for degree in divisors(most)}
         fitting = {each for each in fitting if _suits_models(request, families, name, each)}
-        remedies += [f"{name} {_listed(sorted(fitting))}"] if fitting else []
+        remedies += [f"{name} {listed(sorted(fitting))}"] if fitting else []
     if not remedies:
         return f"give degrees whose product {'divides' if every else 'is at most'} {devices}"
     return f"possible with the rest as it is: {', or '.join(remedies)}"
@@ -339,53 +326,19 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
     if odd:
         raise InputError(
             f"ep is {odd[0]}, which does not divide the {experts} experts; possible with the rest "
-            f"as it is: ep {_listed(would)}"
+            f"as it is: ep {listed(would)}"
         )
     if len(groups) == 1 and groups[0][2]:
         dp, cp, _ = groups[0]
         raise InputError(
-            f"ep is {_listed(request.plan.ep)}, which does not divide the dp {dp} x cp {cp} = "
+            f"ep is {listed(request.plan.ep)}, which does not divide the dp {dp} x cp {cp} = "
             f"{dp * cp} devices that could divide the "
-            f"experts among them; give a divisor of {dp * cp}: {_listed(would)}"
+            f"experts among them; give a divisor of {dp * cp}: {listed(would)}"
         )
     raise InputError(
-        f"ep is {_listed(request.plan.ep)}, which divides dp x cp of no plan on {devices} devices; "
-        f"possible with the rest as it is: ep {_listed(would)}"
+        f"ep is {listed(request.plan.ep)}, which divides dp x cp of no plan on {devices} devices; "
+        f"possible with the rest as it is: ep {listed(would)}"
     )
-
-
-def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    several = [panels for panels in request.plan.panels if panels > 1]
-    if not several:
-        return
-    if {LayoutName.TWO_D, LayoutName.AUTO}.isdisjoint(request.plan.layout):
-        raise InputError(
-            f"panels is {_listed(several)}, but only products of a 2d layout run in panels, given "
-            f"layout {', '.join(request.plan.layout)}; leave panels out, or use layout 2d"
-        )
-    for (model, family), panels in product(families.items(), several):
-        check_panels(panels, model, family)
-
-
-def _check_exchange(request: Request) -> None:
-    if (
-        request.plan.layout == (LayoutName.ONE_D,)
-        and KeyExchange.GATHER not in request.plan.exchange
-    ):
-        raise InputError(
-            f"exchange is {', '.join(request.plan.exchange)}, but a search of layout 1d gathers "
-            "keys and values; leave exchange out, or give --layout sequence"
-        )
-
-
-def _check_pinned(request: Request) -> None:
-    layouts = {*request.plan.layout}
-    given = f"given layout {', '.join(request.plan.layout)}"
-    if layouts.isdisjoint({LayoutName.TWO_D, LayoutName.AUTO}) and max(request.plan.tp2) > 1:
-        raise InputError(
-            f"tp2 is {_listed(request.plan.tp2)}, but only 2d layouts have two tensor axes, "
-            f"{given}; leave tp2 out, or add 2d"
-        )
 
 
 def _check_searched(order: Assignment, request: Request) -> None:
@@ -402,7 +355,7 @@ def _check_searched(order: Assignment, request: Request) -> None:
         degree, values = math.prod(getattr(order, axis)), searched[axis]
         if values is not None and degree not in values:
             raise InputError(
-                f"{order} assigns {degree} of {axis}, but {axis} {_listed(values)} is searched; "
+                f"{order} assigns {degree} of {axis}, but {axis} {listed(values)} is searched; "
                 f"assign one of these, or give --{axis} {degree}"
             )
 
@@ -445,32 +398,19 @@ def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:
 
 
 def _combinations(request: Request) -> Iterator[_Degrees]:
-    free = [axis for axis in DEGREES if axis not in {"tp2", "cp"}]
-    for tp2, cp in _second_widths_and_contexts(request):
+    free = [axis for axis in DEGREES if axis not in OF_LAYOUTS]
+    for second in second_axes(request):
         for degrees in product(*(_open(getattr(request.plan, axis)) for axis in free)):
-            yield _Degrees({**dict(zip(free, degrees, strict=True)), "tp2": tp2, "cp": cp})
+            together = dict(zip(free, degrees, strict=True))
+            yield _Degrees(together | dict(zip(OF_LAYOUTS, second, strict=True)))
 
 
 def _values_of_axes(request: Request) -> dict[str, tuple[int, ...] | None]:
     """The degrees of every axis of devices, None where all that are possible are searched."""
-    second = zip(*_second_widths_and_contexts(request), strict=True)
-    tp2, cp = (tuple(sorted({*values})) for values in second)
     found = {axis: getattr(request.plan, axis) for axis in DEGREES}
-    return found | {"tp2": tp2, "cp": cp}
-
-
-def _second_widths_and_contexts(request: Request) -> list[tuple[int, int]]:
-    """Values of tp2 and cp that the layouts have together, as ``plan_space`` lists them."""
-    names, found = {*request.plan.layout}, set[tuple[int, int]]()
-    if names & {LayoutName.ONE_D, LayoutName.AUTO}:
-        found |= {(1, cp) for cp in (request.plan.cp if names == {LayoutName.ONE_D} else (1,))}
-    if names & {LayoutName.SEQUENCE, LayoutName.AUTO}:
-        found |= {(1, cp) for cp in request.plan.cp}
-    if names & {LayoutName.TWO_D, LayoutName.AUTO}:
-        found |= set(
-            product(request.plan.tp2, request.plan.cp if names == {LayoutName.TWO_D} else (1,))
-        )
-    return sorted(found)
+    second = zip(*second_axes(request), strict=True)
+    found |= zip(OF_LAYOUTS, (tuple(sorted({*values})) for values in second), strict=True)
+    return found
 
 
 def _devices(request: Request) -> int:
@@ -479,8 +419,3 @@ def _devices(request: Request) -> int:
 
 def _open(values: tuple[int, ...] | None) -> Sequence[int | None]:
     return (None,) if values is None else values
-
-
-def _listed(values: Sequence[int]) -> str:
-    shown = ", ".join(map(str, values[:SHOWN]))
-    return shown + (", ..." if len(values) > SHOWN else "")

@@ -10,6 +10,7 @@ from typing import Any
 
 from Estimator.devices.device import Device
 from Estimator.network.cluster import Cluster
+from Estimator.plans.assignment import AXES
 from Estimator.plans.axes import PLAN_AXES, plan_axis
 from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.models.base import ModelFamily
@@ -28,6 +29,7 @@ USUAL_PANELS = 4
 MOST_SHARING = 64
 MOST_SHARING_CHIPS = 8  # of chips to design: every layout is scheduled on all of them
 EITHER = (False, True)
+OF_EVERY_PLAN = ("tp", "pp", "cp")  # degrees that are named even where they are 1
 OVERLAPS = ("overlap_gradients", "overlap_tensor")
 
 
@@ -123,8 +125,8 @@ def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     Raises:
         InputError: degrees and devices, or schedule and chunks, contradict each other.
     """
-    axes = ("tp", "tp2", "pp", "cp") if values.get("tp2", 1) > 1 else ("tp", "pp", "cp")
-    degrees = {name: values.get(name, 1) for name in axes}
+    degrees = {name: values.get(name, 1) for name in OF_EVERY_PLAN}
+    degrees |= {name: values[name] for name in AXES if name in values and name != "dp"}
     dp = replicas_of(values.get("dp"), values.get("devices"), degrees)
     usual = UniformPlan()
     plan: dict[str, Any] = {

@@ -1,19 +1,89 @@
-"""The layouts that a search compares besides one tensor axis: which of those that are asked for a
-model can have."""
+"""The layouts that a request asks for: what contradicts them, the degrees that they have together,
+and which a model can have."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from Estimator.plans.degrees import Layout, UniformPlan
 from GraphExtractor.graph import GraphKey
+from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import find_model
-from GraphExtractor.widths import check_key
+from GraphExtractor.widths import check_key, check_panels
 from phaze.settings.request import Request
 from phaze_common.choices import KeyExchange, LayoutName, TensorLayout
 from phaze_common.errors import InputError
+from phaze_common.setting_fields import Mode
+
+OF_LAYOUTS = ("tp2", "cp")  # axes whose values depend on the layout
+SHOWN = 12  # values listed in a refusal
+
+
+def check_layouts(request: Request, families: Mapping[str, ModelFamily]) -> None:
+    """Refuse values of axes that none of the layouts has. ``families`` are by name of model.
+
+    Raises:
+        InputError: says which, and the layouts that have them.
+    """
+    layouts, plan = {*request.plan.layout}, request.plan
+    _check_panels(request, families)
+    if plan.layout == (LayoutName.SEQUENCE,) and max(plan.cp) == 1:
+        raise InputError(
+            "cp is 1, but layout sequence cuts sequences over cp devices; give a cp above 1, or "
+            "another layout"
+        )
+    if plan.layout == (LayoutName.TWO_D,) and False not in plan.sequence_parallel:
+        raise InputError(
+            "sequence_parallel is true, but a 2d layout divides the tokens anyway, along its "
+            "second axis; leave sequence parallelism out, or give another layout"
+        )
+    if request.mode is not Mode.SEARCH:
+        return
+    if plan.layout == (LayoutName.ONE_D,) and KeyExchange.GATHER not in plan.exchange:
+        raise InputError(
+            f"exchange is {', '.join(plan.exchange)}, but a search of layout 1d gathers "
+            "keys and values; leave exchange out, or give --layout sequence"
+        )
+    if layouts.isdisjoint({LayoutName.TWO_D, LayoutName.AUTO}) and max(plan.tp2) > 1:
+        raise InputError(
+            f"tp2 is {listed(plan.tp2)}, but only 2d layouts have two tensor axes, given layout "
+            f"{', '.join(plan.layout)}; leave tp2 out, or add 2d"
+        )
+
+
+def _check_panels(request: Request, families: Mapping[str, ModelFamily]) -> None:
+    several = [panels for panels in request.plan.panels if panels > 1]
+    if not several:
+        return
+    if {LayoutName.TWO_D, LayoutName.AUTO}.isdisjoint(request.plan.layout):
+        raise InputError(
+            f"panels is {listed(several)}, but only products of a 2d layout run in panels, given "
+            f"layout {', '.join(request.plan.layout)}; leave panels out, or use layout 2d"
+        )
+    for (model, family), panels in product(families.items(), several):
+        check_panels(panels, model, family)
+
+
+def second_axes(request: Request) -> list[tuple[int, int]]:
+    """Values of tp2 and cp that the layouts have together, as ``plan_space`` lists them."""
+    names, found = {*request.plan.layout}, set[tuple[int, int]]()
+    if names & {LayoutName.ONE_D, LayoutName.AUTO}:
+        found |= {(1, cp) for cp in (request.plan.cp if names == {LayoutName.ONE_D} else (1,))}
+    if names & {LayoutName.SEQUENCE, LayoutName.AUTO}:
+        found |= {(1, cp) for cp in request.plan.cp}
+    if names & {LayoutName.TWO_D, LayoutName.AUTO}:
+        found |= set(
+            product(request.plan.tp2, request.plan.cp if names == {LayoutName.TWO_D} else (1,))
+        )
+    return sorted(found)
+
+
+def listed(values: Sequence[int]) -> str:
+    """``values`` in a sentence, of many the first."""
+    shown = ", ".join(map(str, values[:SHOWN]))
+    return shown + (", ..." if len(values) > SHOWN else "")
 
 
 def other_layouts(request: Request, model: str) -> tuple[Layout, ...]:
