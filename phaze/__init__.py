@@ -15,6 +15,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from phaze_common.version import VERSION
+
+__version__ = VERSION
 _LIBRARY = (
     "evaluate_many",
     "explain",

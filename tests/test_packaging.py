@@ -15,6 +15,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+import phaze
 from phaze.cli.doctor import OLDEST_PYTHON
 from phaze.cli.doctor import PACKAGES as NAMES
 
@@ -60,7 +61,7 @@ def test_the_data_beside_the_code_is_installed_with_it(project: dict[str, Any], 
 def test_version_and_licence_are_said_once(project: dict[str, Any]) -> None:
     citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text(encoding="utf-8"))
     stated = project["project"]
-    assert (citation["version"], citation["license"]) == (stated["version"], stated["license"])
+    assert (citation["version"], citation["license"]) == (phaze.__version__, stated["license"])
     assert all(
         (REPOSITORY / name).exists() for name in (*stated["license-files"], stated["readme"])
     )
@@ -99,9 +100,15 @@ def test_what_contributors_are_sent_to_is_there(name: str) -> None:
     assert set(re.findall(r"\]\(#([\w-]+)\)", text)) <= headings
 
 
-def test_the_changelog_keeps_its_headings() -> None:
-    unreleased = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
+def test_the_changelog_keeps_its_headings_and_tells_of_this_version() -> None:
+    text = (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
+    unreleased = text.split("\n## ")[1]
     assert unreleased.startswith("[Unreleased]")
+    released = text.split("\n## ")[2]
+    assert released.startswith(f"[{phaze.__version__}]")
+    assert f"\nversion: {phaze.__version__}\n" in (REPOSITORY / "CITATION.cff").read_text(
+        encoding="utf-8"
+    )
     assert re.findall(r"^### (.*)", unreleased, re.MULTILINE) == [
         "Added",
         "Changed",

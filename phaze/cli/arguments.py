@@ -13,6 +13,7 @@ from phaze.cli.study import StudyCommand
 from phaze_common.errors import InputError
 from phaze_common.refusals import Refusals
 from phaze_common.suggestions import nearest
+from phaze_common.version import VERSION
 
 
 def parse(words: Sequence[str]) -> Command:
@@ -77,7 +78,7 @@ def _all_modes_parser() -> Parser:
         formatter_class=HelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"phaze {_version()}")
+    parser.add_argument("--version", action="version", version=f"phaze {VERSION}")
     return parser
 
 
@@ -106,12 +107,3 @@ def _unknown(word: str, mode: str, parser: Parser) -> str:
     return f"unexpected argument {word!r}; " + (
         f"name models with --model {word}" if study else listed
     )
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("phaze")
-    except PackageNotFoundError:
-        return "(not installed)"

@@ -1,0 +1,3 @@
+"""The version of phaze."""
+
+VERSION = "0.2.0"
