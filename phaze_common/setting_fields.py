@@ -99,6 +99,7 @@ class Axis(About):
     ``usual`` what it holds where nothing is stated (``...``: what ``phaze.settings.defaults``
     finds). ``attribute`` is what a plan calls it, where that is not the key. Axes that are
     ``compared`` are told apart by results of searches: their values are chosen, and can be asked.
+    Those ``of_framework`` are as the framework does them where nothing is stated.
     """
 
     title: str = ""
@@ -108,6 +109,7 @@ class Axis(About):
     values: Any = None
     usual: Any = ...
     attribute: str = ""
+    of_framework: bool = False
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,8 @@ COMPARED = tuple(each for each in PLAN_AXES if each.axis.compared)
 # of these, axes of which all plans of a design point have one value, and the others
 OF_SHAPES = tuple(each for each in COMPARED if each.decides_layer_costs)
 OF_PLANS = tuple(each for each in COMPARED if not each.decides_layer_costs)
+# keys of axes that are as the framework does them where nothing is stated
+OF_FRAMEWORK = tuple(each.key for each in PLAN_AXES if each.axis.of_framework)
 
 
 def plan_axis(key: str) -> PlanAxis:

@@ -11,7 +11,7 @@ from typing import Any
 from Estimator.devices.device import Device
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import AXES
-from Estimator.plans.axes import PLAN_AXES, plan_axis
+from Estimator.plans.axes import OF_FRAMEWORK, PLAN_AXES, plan_axis
 from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.widths import allowed_widths, panels_fit
@@ -30,7 +30,6 @@ MOST_SHARING = 64
 MOST_SHARING_CHIPS = 8  # of chips to design: every layout is scheduled on all of them
 EITHER = (False, True)
 OF_EVERY_PLAN = ("tp", "pp", "cp")  # degrees that are named even where they are 1
-OVERLAPS = ("overlap_gradients", "overlap_tensor")
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any
         "global_batch_size": batch,
         "precision": usual_precision(where.hardware.device),
     }
-    for key in OVERLAPS:
+    for key in OF_FRAMEWORK:
         plans[key] = EITHER if key in everything else (_overlaps(where, key),)
     plans |= _of_layouts(values, where)
     if "tp" in widely and given.get("sequence_parallel") == (True,):
@@ -137,7 +136,7 @@ def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     }
     plan["panels"] = usual_panels(where) if _multiplies_in_panels(values) else 1
     plan["zero_stage"] = 3 if values.get("fsdp") else 0
-    plan |= {key: _overlaps(where, key) for key in OVERLAPS}
+    plan |= {key: _overlaps(where, key) for key in OF_FRAMEWORK}
     plan = {key: values.get(key, value) for key, value in plan.items()} | {"dp": dp}
     return {key: (value,) for key, value in plan.items()} | {
         "devices": dp * math.prod(degrees.values()),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.axes import OF_PLANS, PLAN_AXES
+from Estimator.plans.axes import OF_FRAMEWORK, OF_PLANS, PLAN_AXES
 from phaze.settings.request import request_fields, settings_for
 from phaze_common.choices import LayoutName
 from phaze_common.echo import as_given, clipped
@@ -28,8 +28,6 @@ SHAPE_COLUMNS = tuple(
 PLAN_COLUMNS = ("global_batch_size", *(each.key for each in OF_PLANS))
 COLUMNS = (*SHAPE_COLUMNS, *PLAN_COLUMNS)
 GIVE = "give a DataFrame, or a mapping of lists of one length"
-# where no value is the framework's own way
-LEFT_OPEN = frozenset({"overlap_gradients", "overlap_tensor"})
 
 
 def plan_table(plans: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
@@ -91,7 +89,7 @@ def _cell(cell: object, row: int, field: SettingField, setting: Setting) -> Any:
     """A cell in the type of its field."""
     where, cell = f"plan {row}", cell.item() if isinstance(cell, np.generic) else cell
     if _is_missing(cell):
-        if setting.key in LEFT_OPEN:
+        if setting.key in OF_FRAMEWORK:
             return None
         raise InputError(f"{where}: {setting.key} is missing; give it for every plan, or for none")
     if (
