@@ -39,7 +39,7 @@ from Solver.chip_figures import ChipFigures, purchase_of, with_links_of
 from Solver.designs.layer_times import attributed_layer_costs, chip_layer_costs
 from Solver.designs.network_times import PassNetwork
 from Solver.designs.schedule_times import ScheduledGraph, scheduled_graph
-from Solver.schedule.solver import Effort, ScheduleSolver
+from Solver.schedule.solver import NodeLimit, ScheduleSolver
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -158,20 +158,20 @@ class Hardware(ABC):
         graph: ModelGraph,
         groups: LayerGroups,
         rows: IntArray,
-        effort: Effort,
+        node_limit: NodeLimit,
     ) -> PricedGraph:
-        """What ``price`` gave for ``graph``, the configurations ``rows`` with more ``effort`` where
-        that is of use."""
+        """What ``price`` gave for ``graph``, where it is of use with the configurations ``rows``
+        solved up to ``node_limit``."""
 
     def in_cluster(self, cluster: Cluster) -> Hardware:
         """The same in another cluster, where that can be."""
         raise NotImplementedError
 
     def proven(self, graph: ModelGraph, mode: Recompute, groups: LayerGroups) -> LayerCosts:
-        """Layer costs of ``graph`` with the most effort on every configuration."""
+        """Layer costs of ``graph`` up to the largest node limit on every configuration."""
         self.price(graph, (mode,), groups, None)
         return self.refined(
-            (mode,), graph, groups, np.arange(self.configurations), Effort.THOROUGH
+            (mode,), graph, groups, np.arange(self.configurations), NodeLimit.THOROUGH
         ).costs[mode]
 
 
@@ -281,9 +281,9 @@ class ExistingDevice(Hardware):
         graph: ModelGraph,
         groups: LayerGroups,
         rows: IntArray,
-        effort: Effort,
+        node_limit: NodeLimit,
     ) -> PricedGraph:
-        """Layer costs, which more effort does not change."""
+        """Layer costs, which no node limit changes."""
         return self.price(graph, modes, groups, None)
 
 
@@ -430,11 +430,11 @@ class DesignedChips(Hardware):
         graph: ModelGraph,
         groups: LayerGroups,
         rows: IntArray,
-        effort: Effort,
+        node_limit: NodeLimit,
     ) -> PricedGraph:
-        """Layer costs, the configurations ``rows`` scheduled with more ``effort``."""
+        """Layer costs, the configurations ``rows`` scheduled up to ``node_limit``."""
         self._scheduled[graph.key, groups] = self._scheduled[graph.key, groups].refined(
-            rows, effort
+            rows, node_limit
         )
         return _by_mode(self._scheduled[graph.key, groups], modes)
 

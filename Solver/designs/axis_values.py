@@ -29,7 +29,7 @@ from Solver.plan_report import PlanSummary
 from Solver.results import AxisScope, AxisValue, AxisValues, DesignPoint
 
 MOST_EVALUATED = 256  # points of one value: so many are asked only where schedules resist a proof
-# Accelerators of one value whose schedules are given more effort at once, and how often
+# Accelerators of one value whose schedules get a larger node limit at once, and how often
 PRICED_AGAIN, MOST_ROUNDS = 64, 4
 MEMORY = "hbm_bytes"
 

@@ -20,7 +20,7 @@ from Solver.paths.stage_graph import StageGraph
 from Solver.plans.shape_bounds import NONE_PRUNED, PrunedShapes
 from Solver.plans.shape_plans import ShapePlans
 from Solver.problem import ModelProblem
-from Solver.schedule.solver import Effort
+from Solver.schedule.solver import NodeLimit
 
 MANY_SHAPES = 256  # whose plans together hold gigabytes of prices
 
@@ -87,11 +87,11 @@ class Shape:
         return any(part.plans.fit(memory_bytes) for part in self.parts)
 
     def proven_at(self, hardware: Hardware, row: int) -> Shape:
-        """The same with configuration ``row`` priced with the most effort."""
+        """The same with configuration ``row`` priced up to the largest node limit."""
         graph, modes, rows = self.graph, (self.plan.recompute,), np.array([row])
         priced = {
             (graph.key, part.groups): hardware.refined(
-                modes, graph, part.groups, rows, Effort.THOROUGH
+                modes, graph, part.groups, rows, NodeLimit.THOROUGH
             )
             for part in self.parts
         }

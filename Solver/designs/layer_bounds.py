@@ -25,7 +25,7 @@ from Solver.designs.schedule_times import GraphTimes, ScheduledGraph, over_passe
 from Solver.hardware import DesignedChips, PricedGraph
 from Solver.schedule.concurrency import concurrency_of, longest_chain
 from Solver.schedule.problem import CoreType, ScheduleStructure
-from Solver.schedule.solver import Effort
+from Solver.schedule.solver import NodeLimit
 from Solver.schedule.structure import closure, members
 
 NEGLIGIBLE = (0.0, 0.05, 0.25)  # of the longest operator of a pass
@@ -78,8 +78,8 @@ def least_times(graph: ModelGraph, table: LatencyTable, network: PassNetwork) ->
         return least_makespan_s(structure, waiting, times, *cores), joules
 
     seconds, joules = over_passes(graph.layers, 2, np.arange(len(chips)), least_pass)
-    effort = np.full((len(chips), 1), Effort.FIRST, np.int8)
-    return GraphTimes(seconds, seconds, joules, joules, effort)
+    node_limit = np.full((len(chips), 1), NodeLimit.FIRST, np.int8)
+    return GraphTimes(seconds, seconds, joules, joules, node_limit)
 
 
 def least_makespan_s(

@@ -1,10 +1,10 @@
 """Schedules that are worth a proof: those of configurations that could matter even if theirs were
 as short as can be.
 
-All configurations are scheduled with little effort first. What the schedules found on another one
-beat in every layer and in whatever else is pursued, however short its own could be, is left without
-a proof, since dominance closes it; the others are scheduled with more effort, those alone that
-could still be the best with the most."""
+All configurations are scheduled under a small node limit first. A configuration that another one
+dominates, in every layer and in what else the search optimises, however short its own schedules
+could be, is left without a proof. The others are scheduled under a larger limit, and under the
+largest only those that could still be the best."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from Solver.designs.search_context import SearchContext
 from Solver.designs.search_criteria import SearchCriteria
 from Solver.designs.shape_dominance import undominated
 from Solver.hardware import PricedGraph
-from Solver.schedule.solver import Effort
+from Solver.schedule.solver import NodeLimit
 
 logger = logging.getLogger(__name__)
 INCUMBENTS = 64  # points evaluated to know what has to be beaten
@@ -43,13 +43,13 @@ def proven_shapes_of_models(context: SearchContext) -> list[ModelShapes]:
 
 def proven_shapes(context: SearchContext, shapes: ModelShapes) -> ModelShapes:
     """``shapes`` with the schedules of all configurations that could matter proven if possible."""
-    for effort in (Effort.QUICK, Effort.THOROUGH):
+    for node_limit in (NodeLimit.QUICK, NodeLimit.THOROUGH):
         tried = np.zeros((len(shapes.shapes), context.hardware.configurations), np.bool_)
         # What is scheduled anew may dominate less
-        while (wanted := _open(context, shapes, effort) & ~tried).any():
-            shapes = _refined(context, shapes, wanted, effort)
+        while (wanted := _open(context, shapes, node_limit) & ~tried).any():
+            shapes = _refined(context, shapes, wanted, node_limit)
             tried |= wanted
-    left = int(_open(context, shapes, Effort.THOROUGH).any(axis=0).sum())
+    left = int(_open(context, shapes, NodeLimit.THOROUGH).any(axis=0).sum())
     if left:
         label = shapes.shapes[0].graph.key.label
         logger.warning(
@@ -60,19 +60,21 @@ def proven_shapes(context: SearchContext, shapes: ModelShapes) -> ModelShapes:
     return shapes
 
 
-def _open(context: SearchContext, shapes: ModelShapes, effort: Effort) -> Chosen:
-    """Configurations with unproven schedules that could matter and are worth so much ``effort``."""
+def _open(context: SearchContext, shapes: ModelShapes, node_limit: NodeLimit) -> Chosen:
+    """Configurations with unproven schedules that could matter and are worth ``node_limit``."""
     largest = max(context.problem.memory_bytes)
     several = len(context.problem.models) > 1
     criteria = SearchCriteria.of(context.problem)
     unproven = np.stack([(shape.excess > 1.0) & shape.fits(largest) for shape in shapes.shapes])
-    if several and effort is Effort.QUICK:  # what one model's best dominates may be the best of all
+    if (
+        several and node_limit is NodeLimit.QUICK
+    ):  # what one model's best dominates may be the best of all
         return unproven
     for rows, shape in zip(unproven, shapes.shapes, strict=True):
         if rows.any():
             rows &= undominated(shape, context.hardware.figures, criteria)
     alone = not several and not criteria.of_energy
-    if effort is Effort.THOROUGH and alone and unproven.any():
+    if node_limit is NodeLimit.THOROUGH and alone and unproven.any():
         unproven &= _could_be_best(context, shapes)
     return unproven
 
@@ -92,7 +94,7 @@ def _could_be_best(context: SearchContext, shapes: ModelShapes) -> Chosen:
 
 
 def _refined(
-    context: SearchContext, shapes: ModelShapes, wanted: Chosen, effort: Effort
+    context: SearchContext, shapes: ModelShapes, wanted: Chosen, node_limit: NodeLimit
 ) -> ModelShapes:
     modes = tuple(dict.fromkeys(shape.plan.recompute for shape in shapes.shapes))
     rows_of: dict[GraphKey, Chosen] = {}
@@ -105,14 +107,17 @@ def _refined(
         if rows_of[shape.graph.key].any()
     }
     better: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
-    what, count = "proofs" if effort is Effort.THOROUGH else "schedules", wanted.any(axis=0).sum()
+    what, count = (
+        "proofs" if node_limit is NodeLimit.THOROUGH else "schedules",
+        wanted.any(axis=0).sum(),
+    )
     label = f"{what} of {count} accelerators"
     with context.progress.phase(
         f"{label} for {shapes.model.name}, micro-batch {shapes.micro_batch_size}", len(tasks)
     ) as advance:
         for (key, groups), graph in tasks.items():
             better[key, groups] = context.hardware.refined(
-                modes, graph, groups, np.flatnonzero(rows_of[key]), effort
+                modes, graph, groups, np.flatnonzero(rows_of[key]), node_limit
             )
             advance(1)
     return replace(shapes, shapes=tuple(shape.with_costs(better) for shape in shapes.shapes))

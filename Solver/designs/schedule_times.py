@@ -17,7 +17,7 @@ from phaze_common.arrays import load_arrays, store_arrays
 from phaze_common.files import load_or_set_aside
 from Solver.designs.network_times import PassNetwork, schedule_structure
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
-from Solver.schedule.solver import Effort, ScheduleSolver
+from Solver.schedule.solver import NodeLimit, ScheduleSolver
 
 PROVEN_GAP = 1e-8  # relative; solvers prove to 1e-9 and better
 ROWS_AT_ONCE = 8192  # accelerators priced together, which bounds memory
@@ -30,13 +30,13 @@ class GraphTimes:
     layers).
 
     No schedule takes less than ``least_s`` or ``least_joules``; both are those found where the
-    schedule is proven shortest. ``effort`` (accelerators, 1) is what was spent on each."""
+    schedule is proven shortest. ``node_limit`` (accelerators, 1) is what was spent on each."""
 
     seconds: FloatArray
     least_s: FloatArray
     joules: FloatArray
     least_joules: FloatArray
-    effort: NDArray[np.int8]
+    node_limit: NDArray[np.int8]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,13 +67,13 @@ class ScheduledGraph:
         exposed_s: FloatArray = np.where(alone, all_s, single_s)
         return exposed_s
 
-    def refined(self, rows: IntArray, effort: Effort) -> ScheduledGraph:
-        """The same with unproven schedules of the chips ``rows`` solved with more ``effort``."""
+    def refined(self, rows: IntArray, node_limit: NodeLimit) -> ScheduledGraph:
+        """The same with unproven schedules of the chips ``rows`` solved up to ``node_limit``."""
         unproven = np.any(self.times.least_s < self.times.seconds, axis=(0, 2))
-        rows = rows[unproven[rows] & (self.times.effort[rows, 0] < effort)]
+        rows = rows[unproven[rows] & (self.times.node_limit[rows, 0] < node_limit)]
         if not len(rows):
             return self
-        better = replace(self, times=_merged(self.times, rows, _scheduled(self, rows, effort)))
+        better = replace(self, times=_merged(self.times, rows, _scheduled(self, rows, node_limit)))
         if self.store is not None:
             store_arrays(self.store, better.times)
         return better
@@ -106,13 +106,13 @@ def scheduled_graph(
     stored = None
     if store is not None:
         stored = load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
-    if stored is not None and len(stored.effort) == count:
+    if stored is not None and len(stored.node_limit) == count:
         scheduled = ScheduledGraph(graph, table, network, solver, store, stored)
     else:
         nothing = np.zeros((3, count, len(graph.layers)))
         blank = GraphTimes(nothing, nothing, nothing, nothing, np.full((count, 1), -1, np.int8))
         unkept = ScheduledGraph(graph, table, network, solver, None, blank)
-        scheduled = replace(unkept, times=_scheduled(unkept, every, Effort.FIRST), store=store)
+        scheduled = replace(unkept, times=_scheduled(unkept, every, NodeLimit.FIRST), store=store)
         if store is not None:
             store_arrays(store, scheduled.times)
     return scheduled
@@ -125,7 +125,7 @@ def _merged(times: GraphTimes, rows: IntArray, better: GraphTimes) -> GraphTimes
     return merged
 
 
-def _scheduled(scheduled: ScheduledGraph, rows: IntArray, effort: Effort) -> GraphTimes:
+def _scheduled(scheduled: ScheduledGraph, rows: IntArray, node_limit: NodeLimit) -> GraphTimes:
     table, solver, network = scheduled.table, scheduled.solver, scheduled.network
     num_tc, num_vc = table.accelerators.num_tc, table.accelerators.num_vc
 
@@ -133,7 +133,7 @@ def _scheduled(scheduled: ScheduledGraph, rows: IntArray, effort: Effort) -> Gra
         """The first four fields of ``GraphTimes``, shape (part,) each."""
         times, structure = network.operator_times(graph, table, part), schedule_structure(graph)
         cores = num_tc[part], num_vc[part]
-        solved = solver.solve_batch(structure, times.single_s, times.all_s, *cores, effort)
+        solved = solver.solve_batch(structure, times.single_s, times.all_s, *cores, node_limit)
         proven = solved.bound_s >= solved.makespan_s * (1.0 - PROVEN_GAP)
         joules = np.where(solved.all_mode, times.all_j, times.single_j).sum(axis=1)
         least_joules = np.minimum(times.all_j, times.single_j).sum(axis=1)
@@ -141,8 +141,8 @@ def _scheduled(scheduled: ScheduledGraph, rows: IntArray, effort: Effort) -> Gra
         return solved.makespan_s, least_s, joules, np.where(proven, joules, least_joules)
 
     seconds, least_s, joules, least_j = over_passes(scheduled.graph.layers, 4, rows, pass_times)
-    efforts = np.full((len(rows), 1), effort, np.int8)
-    return GraphTimes(seconds, least_s, joules, least_j, efforts)
+    node_limits = np.full((len(rows), 1), node_limit, np.int8)
+    return GraphTimes(seconds, least_s, joules, least_j, node_limits)
 
 
 def over_passes(

@@ -199,7 +199,7 @@ def point_group(
     folder, problem = context.stores.points, context.problem
     if folder is not None:
         graphs = list(dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes))
-        # Which more effort may have shortened since an earlier run
+        # Which a larger node limit may have shortened since an earlier run
         times = [shape.times_key for shape in shapes.shapes]
         bought = context.hardware.figures.purchase is not None
         decisive = (problem.objective.value,) if bought else ()

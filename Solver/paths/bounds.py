@@ -60,12 +60,18 @@ class StageSpace(NamedTuple):
 
 @inlined
 def messages_s(
-    space: StageSpace, size: int, whole: int, part: int, device: int, behind: int, everything: int
+    space: StageSpace,
+    size: int,
+    whole: int,
+    part: int,
+    device: int,
+    downstream: int,
+    everything: int,
 ) -> float:
     """The least seconds of what a stage from ``device`` on sends: forward into ``part``, and back
     to the stage before."""
     seconds = 0.0
-    if behind > 0:
+    if downstream > 0:
         seconds += space.forward_s[space.tier_at[device + space.sizes[size]], size, part]
     if whole != everything:
         seconds += space.back_s[space.tier_at[device], size, whole]
@@ -73,11 +79,11 @@ def messages_s(
 
 
 @inlined
-def weights(behind: int, micro_batches: int) -> tuple[float, float]:
+def weights(downstream: int, micro_batches: int) -> tuple[float, float]:
     """How often the load of the stage with the largest one counts, and those behind it (of which
     the tables have twice)."""
-    if micro_batches > behind:
-        return float(micro_batches - behind), 1.0
+    if micro_batches > downstream:
+        return float(micro_batches - downstream), 1.0
     return float(micro_batches), 0.0
 
 
@@ -92,51 +98,55 @@ def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatA
     everything = len(space.first) - 2
     most_stages = tables.shape[1]
     best_s = np.inf
-    for behind in range(most_stages):
-        times, twice = weights(behind, space.micro_batches)
+    for downstream in range(most_stages):
+        times, twice = weights(downstream, space.micro_batches)
         for node in range(1, everything + 1):
             root = node == everything
             for device in range(space.devices):
-                tables[DOWNSTREAM_OF_LARGEST, behind, node, device] = np.inf
-                tables[WITH_LARGEST, behind, node, device] = np.inf
-                if root != (device == 0) or space.depth[node] <= behind:
+                tables[DOWNSTREAM_OF_LARGEST, downstream, node, device] = np.inf
+                tables[WITH_LARGEST, downstream, node, device] = np.inf
+                if root != (device == 0) or space.depth[node] <= downstream:
                     continue
                 lesser_s, largest_s = np.inf, np.inf
                 for edge in range(space.first[node], space.first[node + 1]):
                     part = space.part[edge]
-                    if (part == 0) != (behind == 0) or (behind > 0 and space.depth[part] < behind):
+                    if (part == 0) != (downstream == 0) or (
+                        downstream > 0 and space.depth[part] < downstream
+                    ):
                         continue
                     number = space.class_of[edge]
                     for size in range(len(space.sizes)):
                         end = device + space.sizes[size]
                         if end > space.devices or not space.lies[size, device]:
                             continue
-                        if behind == 0 and space.all_devices and end != space.devices:
+                        if downstream == 0 and space.all_devices and end != space.devices:
                             continue
-                        if behind > 0 and end == space.devices:
+                        if downstream > 0 and end == space.devices:
                             continue
-                        load_s = space.load_s[size, number, behind]
+                        load_s = space.load_s[size, number, downstream]
                         if load_s == np.inf:
                             continue
-                        load_s += messages_s(space, size, node, part, device, behind, everything)
+                        load_s += messages_s(
+                            space, size, node, part, device, downstream, everything
+                        )
                         if load_s > most_s:
                             continue
                         whole_s = load_s
                         if root:
-                            whole_s += space.once_s[size, number, behind]
-                        behind_s = 0.0
-                        if behind > 0:
-                            behind_s = tables[DOWNSTREAM_OF_LARGEST, behind - 1, part, end]
-                            with_s = tables[WITH_LARGEST, behind - 1, part, end]
+                            whole_s += space.once_s[size, number, downstream]
+                        downstream_s = 0.0
+                        if downstream > 0:
+                            downstream_s = tables[DOWNSTREAM_OF_LARGEST, downstream - 1, part, end]
+                            with_s = tables[WITH_LARGEST, downstream - 1, part, end]
                             largest_s = min(largest_s, whole_s + with_s)
-                        if behind_s < np.inf:
-                            lesser_s = min(lesser_s, 2.0 * load_s + behind_s)
+                        if downstream_s < np.inf:
+                            lesser_s = min(lesser_s, 2.0 * load_s + downstream_s)
                             # of an option that may not be the one with the least of ``once_s``
                             slowest_s = max(load_s, least_s)
                             here_s = (times - 1.0) * slowest_s + max(whole_s, slowest_s)
-                            largest_s = min(largest_s, here_s + twice * behind_s)
-                tables[DOWNSTREAM_OF_LARGEST, behind, node, device] = lesser_s
-                tables[WITH_LARGEST, behind, node, device] = largest_s
-        if space.stage_counts[behind + 1]:
-            best_s = min(best_s, tables[WITH_LARGEST, behind, everything, 0])
+                            largest_s = min(largest_s, here_s + twice * downstream_s)
+                tables[DOWNSTREAM_OF_LARGEST, downstream, node, device] = lesser_s
+                tables[WITH_LARGEST, downstream, node, device] = largest_s
+        if space.stage_counts[downstream + 1]:
+            best_s = min(best_s, tables[WITH_LARGEST, downstream, everything, 0])
     return best_s

@@ -74,43 +74,45 @@ class Stage(NamedTuple):
 
 
 @inlined
-def fits_at(problem: Problem, edge: int, behind: int) -> bool:
-    """Whether stage ``edge`` has the memory with ``behind`` stages behind it."""
-    saved = min(behind + 1, problem.micro_batches) * problem.edges[edge, SAVED_BYTES]
+def fits_at(problem: Problem, edge: int, downstream: int) -> bool:
+    """Whether stage ``edge`` has the memory with ``downstream`` stages behind it."""
+    saved = min(downstream + 1, problem.micro_batches) * problem.edges[edge, SAVED_BYTES]
     return problem.edges[edge, FIXED_BYTES] + saved <= problem.memory_bytes
 
 
 @inlined
-def stage_at(problem: Problem, edge: int, behind: int) -> Stage:
-    """Stage ``edge`` with ``behind`` stages behind it."""
+def stage_at(problem: Problem, edge: int, downstream: int) -> Stage:
+    """Stage ``edge`` with ``downstream`` stages behind it."""
     pp, whole, part = problem.pp, problem.ends[edge, WHOLE], problem.ends[edge, PART]
-    is_first = behind == pp - 1
+    is_first = downstream == pp - 1
     forward_s, backward_s = problem.edges[edge, FORWARD], problem.edges[edge, BACKWARD]
     after_s, back_s = problem.edges[edge, AFTER], 0.0
-    behind_s = problem.nodes[part, DOWNSTREAM]
-    if behind > 0:
-        kind = problem.kind_of[behind - 1]
+    downstream_s = problem.nodes[part, DOWNSTREAM]
+    if downstream > 0:
+        kind = problem.kind_of[downstream - 1]
         forward_s += problem.messages_s[kind, 0, part]
-        behind_s += problem.messages_s[kind, 1, part] + problem.least_messages_s[behind - 1, part]
+        downstream_s += (
+            problem.messages_s[kind, 1, part] + problem.least_messages_s[downstream - 1, part]
+        )
     if not is_first:
-        back_s = problem.messages_s[problem.kind_of[behind], 1, whole]
+        back_s = problem.messages_s[problem.kind_of[downstream], 1, whole]
         backward_s += back_s
-    if (is_first or behind == 0) and pp > 1:
+    if (is_first or downstream == 0) and pp > 1:
         after_s += problem.tied_s
     everything, count = len(problem.nodes) - 1, problem.micro_batches
     total_s = problem.nodes[everything, DOWNSTREAM] + problem.least_messages_s[pp - 1, everything]
-    pipeline_s = stage_bound_s(forward_s, backward_s, total_s, behind_s, behind, count)
-    to_here_s = problem.nodes[whole, UPSTREAM_FORWARD] + forward_s + backward_s + behind_s
-    own_s = stage_bound_s(forward_s, backward_s, to_here_s, behind_s, behind, count)
+    pipeline_s = stage_bound_s(forward_s, backward_s, total_s, downstream_s, downstream, count)
+    to_here_s = problem.nodes[whole, UPSTREAM_FORWARD] + forward_s + backward_s + downstream_s
+    own_s = stage_bound_s(forward_s, backward_s, to_here_s, downstream_s, downstream, count)
     own_s += after_s - back_s
     more = count - 1
     deep_s = total_s
-    if more >= behind:
-        deep_s += (more - behind) * (forward_s + backward_s) + behind_s
+    if more >= downstream:
+        deep_s += (more - downstream) * (forward_s + backward_s) + downstream_s
     lag_s = after_s - back_s
     if not is_first:
         upstream_s = problem.nodes[whole, UPSTREAM_BACKWARD]
-        upstream_s += (pp - 2 - behind) * problem.most_one_way_s
+        upstream_s += (pp - 2 - downstream) * problem.most_one_way_s
         lag_s = lag_s - upstream_s if problem.follows else -np.inf
     return Stage(forward_s, backward_s, pipeline_s, own_s, after_s - back_s, deep_s, lag_s)
 
@@ -163,17 +165,17 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
     limit_s = incumbent_s * (1.0 - ROUNDING) - problem.least_step_s
     load_s = most_load_s(problem, limit_s)
     best_s = np.inf
-    for behind in range(pp):
-        first = behind == pp - 1
+    for downstream in range(pp):
+        first = downstream == pp - 1
         for node in range(everything + 1):
             for table in range(4):
-                tables[table, behind, node] = np.inf
-            if (node == everything) != first or problem.spans[node, DEPTH] <= behind:
+                tables[table, downstream, node] = np.inf
+            if (node == everything) != first or problem.spans[node, DEPTH] <= downstream:
                 continue
-            if not first and problem.least_upstream_s[pp - 2 - behind, node] > load_s:
+            if not first and problem.least_upstream_s[pp - 2 - downstream, node] > load_s:
                 continue
             low, high = problem.spans[node, FIRST], problem.spans[node + 1, FIRST]
-            if behind == 0:
+            if downstream == 0:
                 low, high = problem.spans[node, TO_END], problem.spans[node, TO_END] + 1
                 if low < 0:
                     continue
@@ -183,26 +185,28 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
                         break
                     continue
                 part = problem.ends[edge, PART]
-                if problem.spans[part, DEPTH] < behind or (
-                    behind > 0 and tables[PIPELINE, behind - 1, part] == np.inf
+                if problem.spans[part, DEPTH] < downstream or (
+                    downstream > 0 and tables[PIPELINE, downstream - 1, part] == np.inf
                 ):
                     continue
-                if not fits_at(problem, edge, behind):
+                if not fits_at(problem, edge, downstream):
                     continue
-                stage = stage_at(problem, edge, behind)
+                stage = stage_at(problem, edge, downstream)
                 pipeline_s, own_s = stage.pipeline_s, stage.own_s
                 deep_s, lag_s = stage.deep_s, stage.lag_s
-                if behind > 0:
-                    pipeline_s = max(pipeline_s, tables[PIPELINE, behind - 1, part])
-                    own_s = max(own_s, tables[OWN, behind - 1, part])
-                    deep_s = max(deep_s, tables[DEEP, behind - 1, part])
-                    lag_s = max(lag_s, tables[LAG, behind - 1, part])
+                if downstream > 0:
+                    pipeline_s = max(pipeline_s, tables[PIPELINE, downstream - 1, part])
+                    own_s = max(own_s, tables[OWN, downstream - 1, part])
+                    deep_s = max(deep_s, tables[DEEP, downstream - 1, part])
+                    lag_s = max(lag_s, tables[LAG, downstream - 1, part])
                 if first:
                     best_s = min(best_s, max(pipeline_s + stage.after_s, own_s, deep_s + lag_s))
                 if max(pipeline_s, own_s, deep_s + lag_s) >= limit_s:
                     continue
-                tables[PIPELINE, behind, node] = min(tables[PIPELINE, behind, node], pipeline_s)
-                tables[OWN, behind, node] = min(tables[OWN, behind, node], own_s)
-                tables[DEEP, behind, node] = min(tables[DEEP, behind, node], deep_s)
-                tables[LAG, behind, node] = min(tables[LAG, behind, node], lag_s)
+                tables[PIPELINE, downstream, node] = min(
+                    tables[PIPELINE, downstream, node], pipeline_s
+                )
+                tables[OWN, downstream, node] = min(tables[OWN, downstream, node], own_s)
+                tables[DEEP, downstream, node] = min(tables[DEEP, downstream, node], deep_s)
+                tables[LAG, downstream, node] = min(tables[LAG, downstream, node], lag_s)
     return best_s + problem.least_step_s

@@ -49,25 +49,25 @@ class ClassRows:
 
 def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatArray) -> ClassRows:
     """Rows of ``classes`` of stages made of ``layers``; ``whole`` (K, 2) as in ``stage_sizes``."""
-    kept, again = layers.kept.sizes, layers.recomputing.sizes
-    working = kept.working_bytes(whole), again.working_bytes(whole)
-    saved = kept.saved_bytes[kept.distinct], again.saved_bytes[again.distinct]
+    stored, recomputing = layers.stored.sizes, layers.recomputing.sizes
+    working = stored.working_bytes(whole), recomputing.working_bytes(whole)
+    saved = stored.saved_bytes[stored.distinct], recomputing.saved_bytes[recomputing.distinct]
     rows = [len(own) + 1 for own in classes.layers]
     times, bytes_saved, workspace, largest = [], [], [], []
     for own in map(list, classes.layers):
-        more = _running_sums(layers.recomputing_columns[own] - layers.kept_columns[own])
-        times.append(layers.kept_columns[own].sum(axis=0) + more)
-        bytes_saved.append(_saved_bytes(kept, again, own, saved))
+        more = _running_sums(layers.recomputing_columns[own] - layers.stored_columns[own])
+        times.append(layers.stored_columns[own].sum(axis=0) + more)
+        bytes_saved.append(_saved_bytes(stored, recomputing, own, saved))
         following = np.diff(own) == 1
         alone = [with_neighbours(one[own], two[own], following) for one, two in working]
         workspace.append(_largest(*alone))
-        largest.append(_largest(kept.of_layers[own], again.of_layers[own]))
+        largest.append(_largest(stored.of_layers[own], recomputing.of_layers[own]))
     repeated = np.repeat(np.arange(len(rows)), rows)
 
     def summed_over(of_layers: FloatArray) -> FloatArray:
         return np.array([of_layers[list(own)].sum(axis=0) for own in classes.layers])[repeated]
 
-    summed, tables = summed_over(kept.summed), summed_over(kept.tables_of_layers)
+    summed, tables = summed_over(stored.summed), summed_over(stored.tables_of_layers)
     sizes = StageSizes(
         layers=np.array([len(own) for own in classes.layers], np.float64)[repeated],
         parameters=np.ascontiguousarray(summed[:, 0]),
@@ -76,23 +76,29 @@ def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatAr
         saved_bytes=np.concatenate(bytes_saved),
         workspace_bytes=np.concatenate(workspace),
         tables=np.ascontiguousarray(tables),
-        table_sizes=kept.table_sizes,
+        table_sizes=stored.table_sizes,
         largest=np.concatenate(largest),
         offloaded_bytes=np.zeros(sum(rows)),
-        spare=kept.spare,
+        spare=stored.spare,
     )
     return ClassRows(np.cumsum([0, *rows]), times_of(np.maximum(np.concatenate(times), 0.0)), sizes)
 
 
 def _saved_bytes(
-    kept: LayerSizes, again: LayerSizes, own: list[int], saved: tuple[FloatArray, FloatArray]
+    stored: LayerSizes,
+    recomputing: LayerSizes,
+    own: list[int],
+    saved: tuple[FloatArray, FloatArray],
 ) -> FloatArray:
     """Saved bytes of a stage of the layers ``own`` with its first 0, 1, ... recomputed; what
     several save counts once."""
     alone = saved[0][own].sum() + _running_sums(saved[1][own] - saved[0][own])
-    ours, theirs = kept.shared_by[own].astype(np.float64), again.shared_by[own].astype(np.float64)
+    ours, theirs = (
+        stored.shared_by[own].astype(np.float64),
+        recomputing.shared_by[own].astype(np.float64),
+    )
     often = ours.sum(axis=0) + _running_sums(theirs - ours)
-    repeated: FloatArray = np.maximum(often - 1.0, 0.0) @ kept.shared_bytes
+    repeated: FloatArray = np.maximum(often - 1.0, 0.0) @ stored.shared_bytes
     return alone - repeated
 
 
@@ -101,12 +107,12 @@ def _running_sums(more: FloatArray) -> FloatArray:
     return np.concatenate([np.zeros((1, *more.shape[1:])), np.cumsum(more, axis=0)])
 
 
-def _largest(kept: FloatArray, again: FloatArray) -> FloatArray:
+def _largest(stored: FloatArray, recomputing: FloatArray) -> FloatArray:
     """The largest workspace with the first 0, 1, ... layers recomputed, shape (layers + 1, 4)."""
-    none = np.zeros((1, kept.shape[1]))
-    ahead = np.concatenate([none, np.maximum.accumulate(again, axis=0)])
-    behind = np.concatenate([np.maximum.accumulate(kept[::-1], axis=0)[::-1], none])
-    return np.maximum(ahead, behind)
+    none = np.zeros((1, stored.shape[1]))
+    upstream = np.concatenate([none, np.maximum.accumulate(recomputing, axis=0)])
+    downstream = np.concatenate([np.maximum.accumulate(stored[::-1], axis=0)[::-1], none])
+    return np.maximum(upstream, downstream)
 
 
 def option_tables(
@@ -142,7 +148,7 @@ def option_tables(
             of_classes.sizes,
             option.partly,
             everything,
-            its.kept.sizes.all_tied,
+            its.stored.sizes.all_tied,
             machine.memory_bytes,
             micro_batches,
             priced[number],
@@ -175,8 +181,8 @@ def _fill_option(
         shared = tied if number == everything else 0.0
         rates = alone if number == everything else of_several
         price = stage_price(rates, times, sizes, row, every, shared, no_chunks)
-        for behind in range(recomputed.shape[1]):
-            held = min(behind + 1, micro_batches)
+        for downstream in range(recomputed.shape[1]):
+            held = min(downstream + 1, micro_batches)
             while row < end and (
                 price.fixed_bytes + held * sizes.saved_bytes[row] > memory_bytes
                 or price.host_state_bytes + held * sizes.offloaded_bytes[row]
@@ -187,7 +193,7 @@ def _fill_option(
                     price = stage_price(rates, times, sizes, row, every, shared, no_chunks)
             if row == end:
                 break
-            here = priced[number, behind]
+            here = priced[number, downstream]
             here[FORWARD], here[BACKWARD] = price.forward_s, price.backward_s
             here[AFTER], here[STEP] = price.after_s, price.step_s
-            recomputed[number, behind] = row - begin
+            recomputed[number, downstream] = row - begin

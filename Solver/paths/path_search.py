@@ -143,7 +143,7 @@ def search_paths(
         path[0, NODE], path[0, DEVICE] = everything, 0
         path[0, EDGE], path[0, OPTION] = space.first[everything], -1
         while place >= 0:
-            behind, node, device = stages - 1 - place, path[place, NODE], path[place, DEVICE]
+            downstream, node, device = stages - 1 - place, path[place, NODE], path[place, DEVICE]
             path[place, OPTION] += 1
             if path[place, OPTION] == len(options.meshes):
                 path[place, OPTION] = -1
@@ -153,22 +153,28 @@ def search_paths(
                 continue
             edge, option = path[place, EDGE], path[place, OPTION]
             part = space.part[edge]
-            if (part == 0) != (behind == 0) or (behind > 0 and space.depth[part] < behind):
+            if (part == 0) != (downstream == 0) or (
+                downstream > 0 and space.depth[part] < downstream
+            ):
                 path[place, OPTION] = len(options.meshes) - 1  # the next edge
                 continue
             size = options.meshes[option, SIZE]
             end = device + space.sizes[size]
-            ends_there = end < space.devices if behind > 0 else end <= space.devices
-            if behind == 0 and space.all_devices:
+            ends_there = end < space.devices if downstream > 0 else end <= space.devices
+            if downstream == 0 and space.all_devices:
                 ends_there = end == space.devices
             if not ends_there or not space.lies[size, device]:
                 path[place, OPTION] = options.first[size + 1] - 1  # the next size
                 continue
-            priced = options.priced[option, space.class_of[edge], behind]
+            priced = options.priced[option, space.class_of[edge], downstream]
             if priced[FORWARD] == np.inf:
                 continue
-            rest_s = tables[DOWNSTREAM_OF_LARGEST, behind - 1, part, end] if behind > 0 else 0.0
-            least_rest_s = tables[WITH_LARGEST, behind - 1, part, end] if behind > 0 else np.inf
+            rest_s = (
+                tables[DOWNSTREAM_OF_LARGEST, downstream - 1, part, end] if downstream > 0 else 0.0
+            )
+            least_rest_s = (
+                tables[WITH_LARGEST, downstream - 1, part, end] if downstream > 0 else np.inf
+            )
             if rest_s == np.inf:
                 continue
             steps += 1
@@ -182,7 +188,7 @@ def search_paths(
                 before, first = path[place - 1, OPTION], path[place - 1, DEVICE]
                 number = space.class_of[path[place - 1, EDGE]]
                 forward_s[place - 1] = options.priced[
-                    before, number, behind + 1, FORWARD
+                    before, number, downstream + 1, FORWARD
                 ] + message_s(options, before, option, TO_NEXT, node, first, end - 1)
                 backward_s[place] += message_s(
                     options, option, before, TO_PREVIOUS, node, first, end - 1
@@ -191,14 +197,14 @@ def search_paths(
                 if load_s[place - 1] > most_s * (1.0 + ROUNDING):
                     continue
             load_s[place] = forward_s[place] + backward_s[place]
-            if behind > 0:
+            if downstream > 0:
                 load_s[place] += space.forward_s[space.tier_at[end], size, part]
             if load_s[place] > most_s * (1.0 + ROUNDING):
                 continue
-            bound_s = _bound(space, load_s, place, behind, rest_s, least_rest_s, least_s)
+            bound_s = _bound(space, load_s, place, downstream, rest_s, least_rest_s, least_s)
             if bound_s + once_s + step_s[place + 1] >= limit_s:
                 continue
-            if behind == 0:
+            if downstream == 0:
                 seconds = step_s[stages] + plan_s(
                     space, options, path, stages, forward_s, backward_s, scratch
                 )
@@ -220,7 +226,7 @@ def _bound(
     space: StageSpace,
     load_s: FloatArray,
     place: int,
-    behind: int,
+    downstream: int,
     rest_s: float,
     least_rest_s: float,
     least_s: float,
@@ -236,7 +242,7 @@ def _bound(
     whole_s, after_s, bound_s, has_largest = before_s, rest_s, 0.0, False
     for each in range(place, -1, -1):
         before_s -= load_s[each]
-        times, twice = weights(behind + place - each, space.micro_batches)
+        times, twice = weights(downstream + place - each, space.micro_batches)
         if twice == 0.0:
             bound_s = max(bound_s, before_s + times * load_s[each])
         elif rest_s < np.inf:
@@ -245,7 +251,7 @@ def _bound(
         if each < place and load_s[each] >= least_s:
             has_largest = True
     if not has_largest:
-        times, twice = weights(behind, space.micro_batches)
+        times, twice = weights(downstream, space.micro_batches)
         here_s = whole_s - load_s[place] + times * max(load_s[place], least_s)
         if twice > 0.0:
             here_s += twice * rest_s

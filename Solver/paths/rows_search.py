@@ -137,8 +137,10 @@ class RowsSearch:
         for place, (edge, option, device) in enumerate(self._path[:stages].tolist()):
             members = lattice.members[lattice.whole[edge]] & ~lattice.members[lattice.part[edge]]
             layers, chosen = tuple(np.flatnonzero(members).tolist()), self.options[option]
-            number, behind = self.classes.class_of[edge], stages - 1 - place
-            count = int(self.tables.recomputed[option, number, behind]) if chosen.partly else None
+            number, downstream = self.classes.class_of[edge], stages - 1 - place
+            count = (
+                int(self.tables.recomputed[option, number, downstream]) if chosen.partly else None
+            )
             found.append((option, PlacedStage(chosen.degrees, device, layers, count)))
         return tuple(found)
 

@@ -145,7 +145,7 @@ def _described(
     layers: list[RecomputableLayers],
     bound_s: float,
 ) -> PlanReport:
-    names = layers[0].kept.sizes.names
+    names = layers[0].stored.sizes.names
     plan = plan_of(stages, model.name, model.space.sequence_length, names)
     iteration = iteration_of(PricedStages(stages, layers, machine))
     return PlanReport.priced(plan, iteration, int(machine.memory_bytes), bound_s)

@@ -67,7 +67,7 @@ def stage_space(
     for option, its in zip(options, layers, strict=True):
         if id(its) not in graphs:
             graphs[id(its)] = len(rows_bytes)
-            crosses = classes.crossing(its.kept.graph)
+            crosses = classes.crossing(its.stored.graph)
             one_device = np.stack([crosses.activation_bytes, crosses.gradient_bytes])
             rows_bytes.append(whole_rows_bytes(option.degrees, 1.0) * one_device)
     rows = np.stack(rows_bytes)
@@ -166,7 +166,7 @@ def _tied(
     """Rank of what each option shares with the other end of a pipeline, and seconds of each rank
     over every stride."""
     payloads = [
-        its.kept.sizes.all_tied * plan_rates(option.degrees, machine).gradient_bytes
+        its.stored.sizes.all_tied * plan_rates(option.degrees, machine).gradient_bytes
         for option, its in zip(options, layers, strict=True)
     ]
     ranks, kind = sorted(set(payloads)), CollectiveKind.ALL_REDUCE

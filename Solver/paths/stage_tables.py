@@ -111,20 +111,20 @@ def fill_loads(
 def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None:
     """Fill ``least`` (most stages, nodes): the least that the largest of j + 1 stages sharing a
     node can have of ``values``."""
-    for behind in range(len(least)):
+    for downstream in range(len(least)):
         for node in range(len(stages.first) - 1):
-            least[behind, node] = np.inf
-            if behind == 0:
+            least[downstream, node] = np.inf
+            if downstream == 0:
                 if stages.to_end[node] >= 0:
-                    least[behind, node] = values[stages.to_end[node]]
+                    least[downstream, node] = values[stages.to_end[node]]
                 continue
             for edge in range(stages.first[node + 1] - 1, stages.first[node] - 1, -1):
-                if values[edge] >= least[behind, node]:
+                if values[edge] >= least[downstream, node]:
                     if stages.chain:
                         break
                     continue
-                largest = max(values[edge], least[behind - 1, stages.part[edge]])
-                least[behind, node] = min(least[behind, node], largest)
+                largest = max(values[edge], least[downstream - 1, stages.part[edge]])
+                least[downstream, node] = min(least[downstream, node], largest)
 
 
 @outer
@@ -149,18 +149,18 @@ def fill_least_messages(
 ) -> None:
     """Fill ``least_s`` (pp, nodes), see ``Links``; infinite where a node has fewer layers than
     there would be stages."""
-    for behind in range(len(least_s)):
+    for downstream in range(len(least_s)):
         for node in range(len(stages.first) - 1):
-            least_s[behind, node] = np.inf if behind > 0 or node == 0 else 0.0
-            if behind == 0 or stages.depth[node] <= behind:
+            least_s[downstream, node] = np.inf if downstream > 0 or node == 0 else 0.0
+            if downstream == 0 or stages.depth[node] <= downstream:
                 continue
             for edge in range(stages.first[node], stages.first[node + 1]):
                 part = stages.part[edge]
-                if stages.depth[part] >= behind:
-                    kind = kind_of[behind - 1]
+                if stages.depth[part] >= downstream:
+                    kind = kind_of[downstream - 1]
                     both_s = messages_s[kind, 0, part] + messages_s[kind, 1, part]
-                    here_s = both_s + least_s[behind - 1, part]
-                    least_s[behind, node] = min(least_s[behind, node], here_s)
+                    here_s = both_s + least_s[downstream - 1, part]
+                    least_s[downstream, node] = min(least_s[downstream, node], here_s)
 
 
 @outer
@@ -193,18 +193,18 @@ def least_fullest_bytes(
     """
     everything = len(stages.first) - 2
     least = np.full((pp, everything + 1), np.inf)
-    for behind in range(pp):
-        held = min(behind + 1, micro_batches)
+    for downstream in range(pp):
+        held = min(downstream + 1, micro_batches)
         for node in range(everything + 1):
-            if (node == everything) != (behind == pp - 1) or stages.depth[node] <= behind:
+            if (node == everything) != (downstream == pp - 1) or stages.depth[node] <= downstream:
                 continue
-            if behind == 0:
+            if downstream == 0:
                 edge = stages.to_end[node]
                 if edge >= 0:
                     least[0, node] = fixed_bytes[edge] + held * saved_bytes[edge]
                 continue
             for edge in range(stages.first[node + 1] - 1, stages.first[node] - 1, -1):
                 here = fixed_bytes[edge] + held * saved_bytes[edge]
-                fullest = max(here, least[behind - 1, stages.part[edge]])
-                least[behind, node] = min(least[behind, node], fullest)
+                fullest = max(here, least[downstream - 1, stages.part[edge]])
+                least[downstream, node] = min(least[downstream, node], fullest)
     return least[pp - 1, everything]

@@ -46,12 +46,14 @@ def placed_beside(
         if (beside > holds).any():
             continue
         dp, parts = _split_table(len(wanted) - 1, tuple((holds // beside)[:-1].tolist()), tiers)
-        kept = (
+        allowed = (
             wanted[dp] & (parts <= holds // beside).all(axis=1) & (parts * cp % ep == 0).all(axis=1)
         )
-        kept = kept & _filled(beside * parts, holds, [tp, tp2, cp, np.array(stages)], parts)
-        found.append(dp[kept])
-        placed.append(np.stack([parts[kept], np.broadcast_to(stages, parts[kept].shape)], axis=1))
+        allowed = allowed & _filled(beside * parts, holds, [tp, tp2, cp, np.array(stages)], parts)
+        found.append(dp[allowed])
+        placed.append(
+            np.stack([parts[allowed], np.broadcast_to(stages, parts[allowed].shape)], axis=1)
+        )
     return np.concatenate(found), np.concatenate(placed)
 
 

@@ -34,7 +34,7 @@ def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
     algorithm, and no more than the slowest of the other plan's groups would with each. With sparse
     tables more replicas gather, hold and step through no fewer rows either; a gather takes half an
     all-reduce, of a payload that grows with the replicas."""
-    kept = np.ones(len(plans), np.bool_)
+    undominated = np.ones(len(plans), np.bool_)
     if plans.shape.divided_by == 1 and len(plans):
         stages = plans.assigned[:, 1]
         even = replica_parts(plans, cluster).all(axis=0)
@@ -46,26 +46,26 @@ def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
         key = key.reshape(-1)
         rows = np.flatnonzero(plans.zero_stage == 0)
         rows = rows[np.lexsort((plans.dp[rows], key[rows]))]
-        kept[rows] = _kept(plans.some(rows), key[rows], cluster)
-    return np.flatnonzero(kept)
+        undominated[rows] = _undominated(plans.some(rows), key[rows], cluster)
+    return np.flatnonzero(undominated)
 
 
-def _kept(plans: UniformPlans, key: IntArray, cluster: Cluster) -> BoolArray:
+def _undominated(plans: UniformPlans, key: IntArray, cluster: Cluster) -> BoolArray:
     """The same for plans sorted by class and replicas, shape (N,)."""
     assigned = isinstance(plans.shape.group_order, Assignment)
     apart = plans.layouts.stage_strides >= cluster.period
     far = assigned | plans.pipeline_inner | (plans.pp == 1) | apart
     groups = _Groups(plans, cluster)
-    kept, left = np.ones((2, len(plans)), np.bool_)
+    undominated, left = np.ones((2, len(plans)), np.bool_)
     for _ in range(MOST_ROUNDS):
-        rows = np.flatnonzero(left & kept)
+        rows = np.flatnonzero(left & undominated)
         first = np.flatnonzero(np.diff(key[rows], prepend=-1))
         beside = np.repeat(np.arange(len(first)), np.diff(first, append=len(rows)))
         left[rows[first]] = False
         if len(first) == len(rows):
             break
-        kept[rows] &= ~(far[rows] & left[rows] & groups.slower(rows, rows[first], beside))
-    return kept
+        undominated[rows] &= ~(far[rows] & left[rows] & groups.slower(rows, rows[first], beside))
+    return undominated
 
 
 class _Groups:

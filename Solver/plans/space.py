@@ -191,17 +191,17 @@ class PlanSpace:
             for zero, ((another_overlap, overlap), (another_order, order)), chunks in product(
                 *axes
             ):
-                kept = np.ones(len(every), np.bool_)
+                allowed = np.ones(len(every), np.bool_)
                 if zero > min(self.zero_stages) or another_overlap:
-                    kept &= every * shape.sequence_devices > 1
+                    allowed &= every * shape.sequence_devices > 1
                 if another_order:
-                    kept &= (every > 1) & (pp > 1 and movable)
+                    allowed &= (every > 1) & (pp > 1 and movable)
                 if chunks > 1:
                     micro_batches = -(-shape.global_batch_size // (shape.micro_batch_size * every))
-                    kept &= micro_batches % pp == 0
+                    allowed &= micro_batches % pp == 0
                 kinds.append((pp, zero, order is GroupOrder.PIPELINE_INNER, chunks, overlap))
-                replicas.append(every[kept])
-                placed.append(placements[kept])
+                replicas.append(every[allowed])
+                placed.append(placements[allowed])
         table = np.repeat(
             np.array(kinds, np.int64).reshape(-1, 5), [len(each) for each in replicas[1:]], axis=0
         )
@@ -233,10 +233,10 @@ class PlanSpace:
         assigned = (each for each in self.group_orders if isinstance(each, Assignment))
         given = [each for each in assigned if each.groups == groups]
         placements = [(math.prod(each.dp), (each.dp, each.pp)) for each in given if each.has(pp=pp)]
-        kept = [(dp, parts) for dp, parts in placements if dp in degrees]
-        return np.array([dp for dp, _ in kept], np.int64), np.array(
-            [parts for _, parts in kept], np.int64
-        ).reshape(len(kept), 2, len(groups.tp))
+        allowed = [(dp, parts) for dp, parts in placements if dp in degrees]
+        return np.array([dp for dp, _ in allowed], np.int64), np.array(
+            [parts for _, parts in allowed], np.int64
+        ).reshape(len(allowed), 2, len(groups.tp))
 
     def _replicas(self, room: int, most: int) -> IntArray:
         if self.dp_degrees is not None:

@@ -7,8 +7,8 @@ from phaze_common.array_types import FloatArray, IntArray
 from Solver.schedule.problem import BatchMakespans, Schedule, ScheduleProblem, ScheduleStructure
 from Solver.schedule.solver import (
     DEFAULT_TIME_LIMIT_S,
-    Effort,
     LicenseStatus,
+    NodeLimit,
     ScheduleSolver,
     check_arrays,
     lacks_cores,
@@ -19,9 +19,9 @@ from Solver.schedule.timeline import Timing, complete, without_schedule
 # load
 NODES_PER_S = 2_000_000
 NODES = {
-    Effort.FIRST: 200,
-    Effort.QUICK: 20_000,
-    Effort.THOROUGH: 4_000_000,
+    NodeLimit.FIRST: 200,
+    NodeLimit.QUICK: 20_000,
+    NodeLimit.THOROUGH: 4_000_000,
 }  # per component and accelerator; some 0.8 s at most
 PROVEN = 2e-9  # relative gap at which a search that ended is told from one that was stopped
 
@@ -75,10 +75,10 @@ class NativeSolver(ScheduleSolver):
         all_s: FloatArray,
         num_tc: IntArray,
         num_vc: IntArray,
-        effort: Effort = Effort.THOROUGH,
+        node_limit: NodeLimit = NodeLimit.THOROUGH,
     ) -> BatchMakespans:
         """See ScheduleSolver; vectorised, on all processors."""
         from Solver.schedule.batch import schedule_many
 
-        timings = schedule_many(structure, single_s, all_s, num_tc, num_vc, NODES[effort])
+        timings = schedule_many(structure, single_s, all_s, num_tc, num_vc, NODES[node_limit])
         return BatchMakespans(timings.makespan, timings.all_mode, timings.lower)

@@ -29,9 +29,9 @@ class LicenseStatus:
     message: str
 
 
-class Effort(IntEnum):
-    """How long a solver may look for the proof of each schedule of a batch, where it can be
-    told."""
+class NodeLimit(IntEnum):
+    """How many nodes of its tree a solver may visit for each schedule of a batch, where a solver
+    can be limited so."""
 
     FIRST = 0  # most schedules need no more to be told from better ones
     QUICK = 1
@@ -77,12 +77,12 @@ class ScheduleSolver(ABC):
         all_s: FloatArray,
         num_tc: IntArray,
         num_vc: IntArray,
-        effort: Effort = Effort.THOROUGH,
+        node_limit: NodeLimit = NodeLimit.THOROUGH,
     ) -> BatchMakespans:
         """Optimal makespans on N accelerators: latencies (N, operators) in seconds, core counts
         (N,).
 
-        ``bound_s`` is below ``makespan_s`` where ``effort`` did not suffice for the proof.
+        ``bound_s`` is below ``makespan_s`` where ``node_limit`` was too low for the proof.
 
         Raises: InputError: malformed arrays, or an accelerator without cores of a type that some
             operator needs. SolverError: the solver failed, or found no schedule within its default

@@ -60,7 +60,7 @@ from Solver.paths.layer_graph import Edge, edges_between
 from Solver.plans.space import PlanSpace
 from Solver.problem import ModelProblem, SearchProblem
 from Solver.purchase import Purchase
-from Solver.schedule.solver import Effort
+from Solver.schedule.solver import NodeLimit
 
 FloatArray = NDArray[np.float64]
 Generator = np.random.Generator
@@ -375,7 +375,7 @@ class RandomHardware(Hardware):
         graph: ModelGraph,
         groups: LayerGroups,
         rows: NDArray[np.int64],
-        effort: Effort,
+        node_limit: NodeLimit,
     ) -> PricedGraph:
         return self.price(graph, modes, groups, None)
 

@@ -24,9 +24,9 @@ OF_MODE = ("saved_bytes", "workspace_bytes", "repeated_flops", "recomputed_flops
 
 @dataclass(frozen=True, eq=False)
 class RecomputableLayers:
-    """What layers of a graph cost: ``kept`` as they are, ``recomputing`` with its mode."""
+    """What layers of a graph cost: ``stored`` as they are, ``recomputing`` with its mode."""
 
-    kept: LayerCosts
+    stored: LayerCosts
     recomputing: LayerCosts
     configuration: int = 0
 
@@ -38,12 +38,12 @@ class RecomputableLayers:
     @property
     def layers(self) -> int:
         """Layers of the model."""
-        return len(self.kept.sizes.sequence)
+        return len(self.stored.sizes.sequence)
 
     @cached_property
-    def kept_columns(self) -> FloatArray:
+    def stored_columns(self) -> FloatArray:
         """Columns of ``StageTimes`` of every layer that is not recomputed, shape (layers, 16)."""
-        return time_columns(self.kept, self.configuration)
+        return time_columns(self.stored, self.configuration)
 
     @cached_property
     def recomputing_columns(self) -> FloatArray:
@@ -52,40 +52,42 @@ class RecomputableLayers:
 
     def columns(self, recomputed: Members) -> FloatArray:
         """The same where the layers ``recomputed`` (layers,) are."""
-        return np.where(recomputed[:, None], self.recomputing_columns, self.kept_columns)
+        return np.where(recomputed[:, None], self.recomputing_columns, self.stored_columns)
 
     def sizes(self, recomputed: Members) -> LayerSizes:
         """Sizes where the layers ``recomputed`` (layers,) are, each layer as a distinct one."""
-        kept, other = self.kept.sizes, self.recomputing.sizes
-        if not recomputed.any() or kept is other:
-            return kept
+        stored, other = self.stored.sizes, self.recomputing.sizes
+        if not recomputed.any() or stored is other:
+            return stored
         if recomputed.all():
             return other
         names = ("parameters", "expert_parameters", "wide_parameters", "tied_parameters")
-        own = {name: getattr(kept, name)[kept.distinct] for name in names}
+        own = {name: getattr(stored, name)[stored.distinct] for name in names}
         mixed = {
             name: np.where(
-                recomputed, getattr(other, name)[other.distinct], getattr(kept, name)[kept.distinct]
+                recomputed,
+                getattr(other, name)[other.distinct],
+                getattr(stored, name)[stored.distinct],
             )
             for name in OF_MODE
         }
         return replace(
-            kept,
+            stored,
             sequence=tuple(range(self.layers)),
             **own,
             **mixed,
-            shared_by=np.where(recomputed[:, None], other.shared_by, kept.shared_by),
-            forward_flops=kept.forward_flops[kept.distinct],
-            masked_flops=kept.masked_flops[kept.distinct],
-            computed_flops=kept.computed_flops[kept.distinct],
-            tables=kept.tables[kept.distinct],
+            shared_by=np.where(recomputed[:, None], other.shared_by, stored.shared_by),
+            forward_flops=stored.forward_flops[stored.distinct],
+            masked_flops=stored.masked_flops[stored.distinct],
+            computed_flops=stored.computed_flops[stored.distinct],
+            tables=stored.tables[stored.distinct],
         )
 
     def parts(
         self, layers: tuple[int, ...], recomputed: Members, straggler_excess: float
     ) -> tuple[PassParts, PassParts, PassParts]:
         """Forward, what is recomputed, and backward, of a micro-batch on ``layers``, by cause."""
-        kept = [layer for layer in layers if not recomputed[layer]]
+        stored = [layer for layer in layers if not recomputed[layer]]
         others = [layer for layer in layers if recomputed[layer]]
 
         def part(costs: LayerCosts, name: str, chosen: list[int]) -> PassParts:
@@ -94,7 +96,7 @@ class RecomputableLayers:
             return summed_parts(passes, self.configuration, distinct, straggler_excess)
 
         def summed(name: str) -> PassParts:
-            ours, theirs = part(self.kept, name, kept), part(self.recomputing, name, others)
+            ours, theirs = part(self.stored, name, stored), part(self.recomputing, name, others)
             return PassParts(*map(add, vars(ours).values(), vars(theirs).values()))
 
         return summed("forward"), summed("recompute"), summed("backward")

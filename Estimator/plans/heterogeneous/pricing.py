@@ -101,7 +101,7 @@ class PricedStage:
 
     def crossing_bytes(self, downstream: Members) -> FloatArray:
         """Bytes on a device that ``downstream`` (layers,) need, and gradients; shape (2,)."""
-        crosses = crossing(self.layers.kept.graph.tensors, downstream[None, :])
+        crosses = crossing(self.layers.stored.graph.tensors, downstream[None, :])
         return np.concatenate([crosses.activation_bytes, crosses.gradient_bytes])
 
 
@@ -117,7 +117,7 @@ class PricedStages(PricedPipeline):
         self, placed: Sequence[PlacedStage], layers: Sequence[RecomputableLayers], machine: Machine
     ) -> None:
         check_stages(placed, machine.cluster)
-        self.placed, self.machine, self.costs = tuple(placed), machine, layers[0].kept
+        self.placed, self.machine, self.costs = tuple(placed), machine, layers[0].stored
         check_order([stage.layers for stage in placed], self.costs.graph.tensors, "stage")
         alone, devices = len(placed) == 1, placed[-1].end_device
         self.stages = tuple(

@@ -244,7 +244,12 @@ def test_plans_are_proven_by_more_effort_where_the_search_had_no_need_of_it(
     row = next(one.row for one in found.scored if one.point.hbm_bytes == best.hbm_bytes)
 
     def refined(
-        self: object, modes: object, graph: object, experts: object, rows: object, effort: object
+        self: object,
+        modes: object,
+        graph: object,
+        experts: object,
+        rows: object,
+        node_limit: object,
     ) -> PricedGraph:
         least = case.hardware.price(graph, modes, experts, None).least
         return PricedGraph(least, least)

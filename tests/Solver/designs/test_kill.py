@@ -144,8 +144,8 @@ def test_a_killed_search_resumes_to_the_same_answer(kind, moment, undisturbed, t
     )
     for path, known in times.items():
         now = read_arrays(path)
-        kept = (now["effort"] == known["effort"])[:, 0]
-        assert np.all(now["effort"] >= known["effort"]), "what is proven was forgotten"
+        kept = (now["node_limit"] == known["node_limit"])[:, 0]
+        assert np.all(now["node_limit"] >= known["node_limit"]), "what is proven was forgotten"
         assert all(
             np.array_equal(now[name][:, kept], known[name][:, kept])
             for name in ("seconds", "least_s", "joules")

@@ -20,7 +20,7 @@ from phaze.settings.problem import hardware_of, space_size
 from phaze_common.choices import Objective
 from Solver.schedule import confirm_with_ilp
 from Solver.schedule.native import NativeSolver
-from Solver.schedule.solver import Effort
+from Solver.schedule.solver import NodeLimit
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +149,8 @@ class DoubtfulSolver(NativeSolver):
 
     name = "doubtful"
 
-    def solve_batch(self, structure, single_s, all_s, num_tc, num_vc, effort):
-        solved = super().solve_batch(structure, single_s, all_s, num_tc, num_vc, effort)
+    def solve_batch(self, structure, single_s, all_s, num_tc, num_vc, node_limit):
+        solved = super().solve_batch(structure, single_s, all_s, num_tc, num_vc, node_limit)
         return dataclasses.replace(solved, bound_s=0.5 * solved.makespan_s)
 
 
@@ -183,9 +183,9 @@ class HastySolver(NativeSolver):
     def __init__(self):
         self.thorough = 0
 
-    def solve_batch(self, structure, single_s, all_s, num_tc, num_vc, effort):
-        solved = super().solve_batch(structure, single_s, all_s, num_tc, num_vc, effort)
-        if effort is Effort.THOROUGH:
+    def solve_batch(self, structure, single_s, all_s, num_tc, num_vc, node_limit):
+        solved = super().solve_batch(structure, single_s, all_s, num_tc, num_vc, node_limit)
+        if node_limit is NodeLimit.THOROUGH:
             self.thorough += len(single_s)
             return solved
         excess = np.linspace(1.001, 1.02, len(single_s))

@@ -36,11 +36,11 @@ class CaseLayers:
         groups, mode = layer_groups(degrees, self.case.hardware.cluster), degrees.recompute
         if (key, groups, mode) not in self.known:
             graph = self.case.graph(key)
-            kept = self.case.hardware.costs(graph, Recompute.NONE, groups)
+            stored = self.case.hardware.costs(graph, Recompute.NONE, groups)
             again = (
-                kept if mode is Recompute.NONE else self.case.hardware.costs(graph, mode, groups)
+                stored if mode is Recompute.NONE else self.case.hardware.costs(graph, mode, groups)
             )
-            self.known[key, groups, mode] = RecomputableLayers(kept, again)
+            self.known[key, groups, mode] = RecomputableLayers(stored, again)
         return self.known[key, groups, mode]
 
 

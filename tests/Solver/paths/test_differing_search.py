@@ -42,7 +42,7 @@ def searches(seed: int, most_options: int = 12, **changes: object):  # type: ign
         chosen = [options[place] for place in some]
         its = [layers.of(option.degrees) for option in chosen]
         classes = stage_classes(
-            [each.kept.graph for each in {id(each): each for each in its}.values()], modes
+            [each.stored.graph for each in {id(each): each for each in its}.values()], modes
         )
         for limits in every:
             if min(option.devices for option in chosen) <= limits.devices:

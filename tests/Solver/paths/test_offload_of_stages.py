@@ -38,7 +38,7 @@ def test_stages_that_differ_choose_for_themselves(seed: int) -> None:
         ]
         its = [layers.of(option.degrees) for option in chosen]
         classes = stage_classes(
-            [each.kept.graph for each in {id(each): each for each in its}.values()], modes
+            [each.stored.graph for each in {id(each): each for each in its}.values()], modes
         )
         search = RowsSearch(chosen, its, classes, machine, limits)
         true_s = least_s(chosen, layers, classes.lattice, limits, machine)

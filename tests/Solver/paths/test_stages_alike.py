@@ -68,7 +68,7 @@ def test_stages_alike_cost_what_the_uniform_plan_does(seed: int) -> None:
             plan = plans[place]
             if plan.group_order is not GroupOrder.DATA_INNER or not same_blocks(plan, case):
                 continue
-            cuts = list(every_cut(plan, count, edges_between(layers.kept.graph.tensors)))
+            cuts = list(every_cut(plan, count, edges_between(layers.stored.graph.tensors)))
             for number in random.permutation(len(cuts))[:3]:
                 cut, stages = cuts[number], stages_of(cuts[number], count)
                 ours = iteration_of(PricedStages(stages, [layers] * cut.pp, machine))
