@@ -16,22 +16,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from Estimator.plans.offload import Offload
-from phaze.exports.given_keys import (
-    GivenKeys,
-    flattened,
-    is_off,
-    known_keys,
-    part,
-    shown,
-    truth,
-)
+from phaze.exports.given_keys import GivenKeys, is_off, shown, truth
 from phaze.exports.launch_batches import ProductRule, given_number, replicas_of
 from phaze.settings.launched import KeyKind, LaunchReading
 from phaze_common.echo import kind_of
 from phaze_common.errors import InputError
 from phaze_common.files import parse_json
 
-PROGRAM = "DeepSpeed"
 # of a file of DeepSpeed that another file names
 INSTEAD_OF_DEEPSPEED = "give it with --from, or its stage with --zero-stage"
 AUTO = "left open: the Trainer fills it in from its own arguments, here the command line does"
@@ -103,10 +94,8 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
             f"the configuration has none of DeepSpeed's keys {', '.join(MARKS)}, bf16 and fp16; "
             "give one that has"
         )
-    keys, known = flattened(content), known_keys("deepspeed")
-    known.check_spelling(keys)
-    given = GivenKeys(PROGRAM, content, given_besides or {})
-    own, tensor = part(content, "phaze", PROGRAM), part(content, "tensor_parallel", PROGRAM)
+    given = GivenKeys.of("deepspeed", content, given_besides)
+    own = given.part("phaze")
     tp = given.size("tensor_parallel.autotp_size") or given.size("tensor_parallel.tp.tp_size") or 1
     sequences = given.size("sequence_parallel_size") or 1
     divided = given.flag("expert_parallel.enabled")
@@ -119,9 +108,9 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     if sequences > 1:
         found["exchange"] = "ulysses"
     found |= _batches(given, tp, found)
-    found |= _precision(given, keys) | _zero(given) | _recomputed(given, own, tp)
+    found |= _precision(given) | _zero(given) | _recomputed(given, own, tp)
     found |= _optimizer(given)
-    if "tp_overlap_comm" in tensor:
+    if "tp_overlap_comm" in given.part("tensor_parallel"):
         found["overlap_tensor"] = given.flag("tensor_parallel.tp_overlap_comm")
     found |= _formats_of_state(given, found.get("precision"))
     found = own_gradients(found, given.besides) | found
@@ -130,10 +119,10 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
         found["sequence_length"] = length
     given.usual |= {
         path: AUTO
-        for path, value in keys.items()
-        if value == "auto" and known.kind_of(path, value)[0] is KeyKind.READ
+        for path, value in given.keys.items()
+        if value == "auto" and given.known.kind_of(path, value)[0] is KeyKind.READ
     }
-    return known.reading(found, keys, given.untold, given.taken, given.usual)
+    return given.reading(found)
 
 
 def _batches(given: GivenKeys, tp: int, found: Mapping[str, object]) -> dict[str, object]:
@@ -165,47 +154,53 @@ def _batches(given: GivenKeys, tp: int, found: Mapping[str, object]) -> dict[str
     return sizes
 
 
-def _precision(given: GivenKeys, keys: Mapping[str, object]) -> dict[str, object]:
-    asked = {name: part(given.content, name, PROGRAM) for name in FORMATS}
+def _precision(given: GivenKeys) -> dict[str, object]:
+    asked = {name: given.part(name) for name in FORMATS}
     switches = {name: switch.get("enabled") for name, switch in asked.items()}
     on = {FORMATS[name] for name, each in switches.items() if each != "auto" and truth(each, name)}
     if len(on) > 1:
         raise InputError("fp16 and bf16 are both enabled, which DeepSpeed refuses; enable one")
     if on:
         return {"precision": on.pop()}
-    by_trainer = not any(asked.values()) and any(
-        isinstance(value, str) and value == "auto" for value in keys.values()
-    )
+    by_trainer = not any(asked.values()) and "auto" in given.keys.values()
     return {} if "auto" in switches.values() or by_trainer else {"precision": "fp32"}
+
+
+def zero_stage(stage: object, path: str) -> int:
+    """The stage of ZeRO at ``path``.
+
+    Raises:
+        InputError: it is none.
+    """
+    if isinstance(stage, bool) or not isinstance(stage, int | float) or stage not in (0, 1, 2, 3):
+        raise InputError(f"{path} is {shown(repr(stage))}; it must be 0, 1, 2 or 3")
+    return int(stage)
 
 
 def _zero(given: GivenKeys) -> dict[str, object]:
     if isinstance(switch := given.content.get("zero_optimization"), bool):  # true is stage 1
         zero = {"stage": int(switch)}
         given = replace(given, content={**given.content, "zero_optimization": zero})
-    stage = part(given.content, "zero_optimization", PROGRAM).get("stage", 0)
-    if stage == "auto":
+    home = given.part("zero_optimization")
+    if home.get("stage") == "auto":
         return {}
-    if stage not in (0, 1, 2, 3) or isinstance(stage, bool):
-        asked = shown(repr(stage))
-        raise InputError(f"zero_optimization.stage is {asked}; it must be 0, 1, 2 or 3")
-    found: dict[str, object] = {"zero_stage": int(stage)}
-    overlaps = given.value("zero_optimization.overlap_comm")
+    stage = zero_stage(home.get("stage", 0), "zero_optimization.stage")
+    found: dict[str, object] = {"zero_stage": stage}
+    overlaps = home.get("overlap_comm")
     if stage and overlaps != "auto":
         usual = stage == 3 if overlaps is None else given.flag("zero_optimization.overlap_comm")
         found["overlap_gradients"] = usual
     # a threshold above the tensors of a block leaves whole what stage 3 is said to share out; its
     # default is 1e5
     for name in ("stage3_param_persistence_threshold", "param_persistence_threshold"):
-        threshold = given.value(f"zero_optimization.{name}")
+        threshold = home.get(name)
         if stage == 3 and isinstance(threshold, int | float) and threshold > LARGE_TENSOR:
             given.untold[f"zero_optimization.{name}"] = (
                 "tensors of up to so many parameters stay whole on every device"
             )
     optimizer = _on_host(given, "offload_optimizer", "cpu_offload") if stage else 0.0
     weights = _on_host(given, "offload_param", "cpu_offload_param") if stage == 3 else 0.0
-    home = part(part(given.content, "zero_optimization", PROGRAM), "offload_optimizer", PROGRAM)
-    ratio = home.get("ratio", 1.0)
+    ratio = given.part("zero_optimization.offload_optimizer").get("ratio", 1.0)
     if optimizer and ratio != "auto":
         if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.0 <= ratio <= 1.0:
             raise InputError(
@@ -221,17 +216,14 @@ def _zero(given: GivenKeys) -> dict[str, object]:
 def _on_host(given: GivenKeys, name: str, older: str) -> float:
     """1 where what ``name`` says lies in host memory, else 0; null and the device none are
     neither."""
-    zero = part(given.content, "zero_optimization", PROGRAM)
-    usual = "cpu" if truth(zero.get(older), older) else "none"
-    device, path = (
-        part(zero, name, PROGRAM).get("device", usual),
-        f"zero_optimization.{name}.device",
-    )
+    path = f"zero_optimization.{name}"
+    usual = "cpu" if truth(given.part("zero_optimization").get(older), older) else "none"
+    device = given.part(path).get("device", usual)
     if device == "nvme":
-        given.untold[path] = ON_NVME
+        given.untold[f"{path}.device"] = ON_NVME
     elif device != "cpu" and not is_off(device):
         asked = shown(repr(device))
-        raise InputError(f"{path} is {asked}; DeepSpeed takes cpu, nvme or none")
+        raise InputError(f"{path}.device is {asked}; DeepSpeed takes cpu, nvme or none")
     return float(device in ("cpu", "nvme"))
 
 
@@ -252,7 +244,7 @@ def _recomputed(given: GivenKeys, own: Mapping[str, object], tp: int) -> dict[st
 
 
 def _optimizer(given: GivenKeys) -> dict[str, object]:
-    kind = part(given.content, "optimizer", PROGRAM).get("type", "auto")
+    kind = given.part("optimizer").get("type", "auto")
     name = str(kind).lower().replace("_", "")
     if name == "sgd":
         momentum = given.value("optimizer.params.momentum")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from phaze.exports.given_keys import flattened, known_keys, shown, written
 from phaze.exports.python_files.module import Module
@@ -19,6 +18,7 @@ from phaze.exports.python_files.values import UNTOLD, Expression, Made, parsed
 from phaze.exports.torchtitan.sections import (
     GATHERS_FP8,
     SAMPLES,
+    STAGES,
     NamedModel,
     Sections,
     named_model,
@@ -29,7 +29,6 @@ from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 from phaze_common.toml_text import parse_toml
 
-PROGRAM = "torchtitan"
 PYTHON_MARKS = ("ParallelismConfig", "TrainingConfig", "Trainer.Config")
 # of Trainer.Config, by the class of each; of an argument that is not written out its name is enough
 SECTIONS = {
@@ -38,17 +37,8 @@ SECTIONS = {
     "CompileConfig": "compile",
     "ActivationCheckpointConfig": "activation_checkpoint",
 }
-PARTS = (
-    *SECTIONS.values(),
-    "optimizer",
-    "lr_scheduler",
-    "checkpoint",
-    "dataloader",
-    "metrics",
-    "profiler",
-    "debug",
-    "comm",
-)
+PARTS = (*SECTIONS.values(), "optimizer", "lr_scheduler", "checkpoint", "dataloader", "metrics")
+PARTS += ("profiler", "debug", "comm")
 SPECIFICATIONS = ("model_spec",)
 # one of them is there in every configuration of a training
 OF_A_TRAINER = ("training", "parallelism")
@@ -59,16 +49,26 @@ BY_CLASS = ("activation_checkpoint", "optimizer", "compile", "loss", *SPECIFICAT
 MOST_LISTED = 40
 OLDER = {  # keys of TOML before 0.1.0, by what they became
     "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
-    "training.data_parallel_shard_degree": "parallelism.data_parallel_shard_degree",
-    "training.data_parallel_replicate_degree": "parallelism.data_parallel_replicate_degree",
-    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
-    "training.disable_loss_parallel": "parallelism.disable_loss_parallel",
-    "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
-    "experimental.context_parallel_rotate_method": "parallelism.context_parallel_rotate_method",
-    "experimental.pipeline_parallel_degree": "parallelism.pipeline_parallel_degree",
-    "experimental.pipeline_parallel_schedule": "parallelism.pipeline_parallel_schedule",
-    "experimental.pipeline_parallel_split_points": "parallelism.pipeline_parallel_split_points",
-    "experimental.enable_async_tensor_parallel": "parallelism.enable_async_tensor_parallel",
+    **{
+        f"training.{name}": f"parallelism.{name}"
+        for name in (
+            "data_parallel_shard_degree",
+            "data_parallel_replicate_degree",
+            "tensor_parallel_degree",
+            "disable_loss_parallel",
+        )
+    },
+    **{
+        f"experimental.{name}": f"parallelism.{name}"
+        for name in (
+            "context_parallel_degree",
+            "context_parallel_rotate_method",
+            "pipeline_parallel_degree",
+            "pipeline_parallel_schedule",
+            "pipeline_parallel_split_points",
+            "enable_async_tensor_parallel",
+        )
+    },
 }
 # micro-batches of a pipeline by their number, by default pp
 OLDER_PASSES = "experimental.pipeline_parallel_microbatches"
@@ -121,23 +121,37 @@ def read(
         module = Module(tree, main=True, parts=PARTS)  # nothing to import, so it is a script
     config = _configuration(module, name)
     _check_told(config)
-    given = _given(config)
-    known_keys("torchtitan").check_spelling(given)
-    converters = tuple(
-        record.name
-        for record in config.all()
-        if record.name.endswith("Converter") or record.name.startswith("LoRA")
-    )
+    values, converters = _given(config), dict[str, None]()
+    known_keys("torchtitan").check_spelling(values)
     for record in config.all():
-        if record.name.endswith("Converter") and GATHERS_FP8 in record.values:
-            given[f"float8.{GATHERS_FP8}"] = record.values[GATHERS_FP8]
-    sections = Sections(given, tuple(dict.fromkeys(converters)), besides)
-    model = _model(config, module, tree, folder)
-    settings = {**settings_of(sections), **model.settings}
-    return replace(
-        known_keys("torchtitan").reading(settings, given, sections.untold, sections.taken),
-        no_model=model.why,
+        converts = record.name.endswith("Converter")
+        if converts or record.name.startswith("LoRA"):
+            converters[record.name] = None
+        if converts and GATHERS_FP8 in record.values:
+            values[f"float8.{GATHERS_FP8}"] = record.values[GATHERS_FP8]
+    given = _sections(values, converters, besides)
+    return _reading(given, _model(config, module, tree, folder))
+
+
+def _sections(
+    values: Mapping[str, object],
+    converters: Iterable[str],
+    besides: Mapping[str, str] | None,
+    spelled: Mapping[str, str] | None = None,
+) -> Sections:
+    return Sections(
+        known_keys("torchtitan"),
+        values,
+        values,
+        besides or {},
+        spelled or {},
+        converters=tuple(converters),
+        alone=besides is None,
     )
+
+
+def _reading(given: Sections, model: NamedModel) -> LaunchReading:
+    return given.reading({**settings_of(given), **model.settings}, no_model=model.why)
 
 
 def read_toml(text: str, besides: Mapping[str, str] | None = None) -> LaunchReading:
@@ -161,15 +175,8 @@ def read_toml(text: str, besides: Mapping[str, str] | None = None) -> LaunchRead
         raise InputError(f"model.converters is {written(names)}; torchtitan takes a list of names")
     placed, spelled = _placed(given)
     known_keys("torchtitan").check_spelling(placed)
-    sections = Sections(placed, tuple(map(str, names)), besides)
     model = named_model((str(given.get("model.name")),), given.get("model.flavor"))
-    settings = {**settings_of(sections), **model.settings}
-    found = known_keys("torchtitan").reading(settings, placed, sections.untold, sections.taken)
-    return replace(
-        found,
-        no_model=model.why,
-        keys=tuple(replace(key, name=spelled.get(key.name, key.name)) for key in found.keys),
-    )
+    return _reading(_sections(placed, map(str, names), besides, spelled), model)
 
 
 def _placed(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, str]]:
@@ -186,8 +193,8 @@ def _placed(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, s
     placed = dict(given)
     for name, path in spelled.items():
         placed[name] = placed.pop(path)
-    stages = placed.get("parallelism.pipeline_parallel_degree")
-    if "parallelism.pipeline_parallel_degree" in spelled and isinstance(stages, int) and stages > 1:
+    stages = placed.get(STAGES)
+    if STAGES in spelled and isinstance(stages, int) and stages > 1:
         passes, local = given.get(OLDER_PASSES) or stages, given.get("training.batch_size", SAMPLES)
         if (
             not isinstance(passes, int)
@@ -233,18 +240,13 @@ def _trainer(value: object) -> Made | None:
 
 def _configuration(module: Module, name: str) -> Made:
     found = configurations(module)
-    if name:
-        if name not in found:
-            some = ", ".join(list(found)[:MOST_LISTED])
-            raise InputError(
-                f"it has no configuration {shown(repr(name))}; "
-                f"{nearest(name, found, f'give one of {some}')}"
-            )
-        return found[name]
-    if len(found) == 1:
-        return next(iter(found.values()))
+    some = ", ".join(list(found)[:MOST_LISTED])
+    if name and name not in found:
+        hint = nearest(name, found, f"give one of {some}")
+        raise InputError(f"it has no configuration {shown(repr(name))}; {hint}")
+    if name or len(found) == 1:
+        return found[name] if name else next(iter(found.values()))
     if found:
-        some = ", ".join(list(found)[:MOST_LISTED])
         raise InputError(
             f"it has {len(found)} configurations, of which torchtitan takes one by --config; name "
             f"it behind the file, such as --from FILE.py:{next(iter(found))}: {some}"
@@ -301,17 +303,15 @@ def _check_told(config: Made) -> None:
     sections = {id(value): name for name, value in config.values.items() if name in OF_A_TRAINER}
     for record in config.all():
         section = sections.get(id(record), "")
-        if (
-            (record is config or section)
-            and record.name != section
-            and record.name.lstrip("_")[:1].islower()
-        ):
+        checked = record is config or section
+        by_function = record.name != section and record.name.lstrip("_")[:1].islower()
+        if checked and by_function:
             raise InputError(
                 f"{record.name}(...) in line {record.line} is a function of another file, whose "
                 "values are not told here; "
                 f"write {section or 'the configuration'} out, or give that file"
             )
-        if record is config or section or record.name in SECTIONS:
+        if checked or record.name in SECTIONS:
             record.check_told()
 
 
