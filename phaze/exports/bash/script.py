@@ -49,13 +49,13 @@ class Script:
     the line with a quote or bracket that never ends (0: none).
     """
 
-    commands: tuple[tuple[str, ...], ...]
-    variables: Mapping[str, str]
-    unsure: Mapping[str, tuple[str, ...]]
-    unused: tuple[str, ...]
-    assumed: tuple[str, ...]
-    unread: tuple[str, ...]
-    unended: int
+    commands: tuple[tuple[str, ...], ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    unsure: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    unended: int = 0
 
 
 def script_of(

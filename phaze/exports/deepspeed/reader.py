@@ -51,8 +51,7 @@ NEAR_ADAM = {
         "gradients are compressed to one bit behind a warm-up",
     ),
     **dict.fromkeys(
-        ("lamb", "fusedlamb"),
-        "norms of layers are taken in the step, which is priced as Adam's",
+        ("lamb", "fusedlamb"), "norms of layers are taken in the step, which is priced as Adam's"
     ),
     "muon": "matrices are orthogonalised in the step, which is priced as Adam's",
     **dict.fromkeys(
