@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from phaze.exports.launch import Launch
 from phaze.exports.megatron_lm.arguments import groups, shape_of
-from phaze.exports.reasoned import options
+from phaze.exports.options import flags, options
 from phaze.exports.words import commented
 
 WHY_COLUMN = 58  # where comments begin, where the argument leaves room
@@ -29,8 +29,8 @@ def script(launch: Launch) -> str:
     parts = [part for part in groups(launch) if part.arguments]
     arrays = "".join(
         f"# {part.title}.\n{part.variable}=(\n"
-        + "".join(each.line("    ", WHY_COLUMN) + "\n" for each in part.arguments)
-        + ")\n\n"
+        + flags(part.arguments, "    ", WHY_COLUMN)
+        + "\n)\n\n"
         for part in parts
     )
     names = [*(part.variable for part in parts), "DATA", "TRAINING"]
@@ -68,18 +68,18 @@ def _head(launch: Launch) -> str:
 
 
 def _array(text: str) -> str:
-    return "\n".join(each.line("    ", WHY_COLUMN) for each in options(text))
+    return flags(options(text), "    ", WHY_COLUMN)
 
 
 def _processes(launch: Launch) -> str:
     degrees = launch.degrees
     widths = f"tp {degrees.tp} x cp {degrees.cp} x dp {degrees.dp} x pp {degrees.pp} devices"
     torchrun = _array(f"""
-        --nnodes "${{NNODES}}" # {widths}
-        --nproc-per-node "${{GPUS_PER_NODE}}" # a process for each device of a node
-        --node-rank "${{NODE_RANK}}" # groups lie over consecutive ranks, so nodes must be numbered
-        --master-addr "${{MASTER_ADDR}}" # the node of rank 0
-        --master-port "${{MASTER_PORT}}" # any free port of it
+        nnodes "${{NNODES}}" # {widths}
+        nproc-per-node "${{GPUS_PER_NODE}}" # a process for each device of a node
+        node-rank "${{NODE_RANK}}" # groups lie over consecutive ranks, so nodes must be numbered
+        master-addr "${{MASTER_ADDR}}" # the node of rank 0
+        master-port "${{MASTER_PORT}}" # any free port of it
     """)
     connections = ""
     if degrees.zero_stage > 1:
@@ -114,14 +114,14 @@ def _data(launch: Launch) -> str:
     """Data and tokenizer: those of the environment, else made up."""
     tokens = shape_of(launch).vocabulary
     real = _array("""
-        --data-path "${DATA_PATH}" # prefix of a preprocessed data set
-        --tokenizer-type "${TOKENIZER_TYPE:-HuggingFaceTokenizer}" # that it was made with
-        --tokenizer-model "${TOKENIZER_MODEL:?set it with DATA_PATH}" # its file or name
+        data-path "${DATA_PATH}" # prefix of a preprocessed data set
+        tokenizer-type "${TOKENIZER_TYPE:-HuggingFaceTokenizer}" # that it was made with
+        tokenizer-model "${TOKENIZER_MODEL:?set it with DATA_PATH}" # its file or name
     """)
     mock = _array(f"""
-        --mock-data # made-up tokens: starts as it is
-        --tokenizer-type NullTokenizer # no files needed
-        --vocab-size {tokens - 1} # and the end of a document: {tokens} tokens before padding
+        mock-data # made-up tokens: starts as it is
+        tokenizer-type NullTokenizer # no files needed
+        vocab-size {tokens - 1} # and the end of a document: {tokens} tokens before padding
     """)
     return f"""\
 # Data: DATA_PATH with TOKENIZER_TYPE and TOKENIZER_MODEL, else made up.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from phaze.exports.launch import Launch
 from phaze.exports.nemo.settings import model_settings, records
+from phaze.exports.options import keywords
 from phaze.exports.words import commented
 from phaze_common.choices import Precision, StateDtype
 
@@ -53,24 +54,19 @@ def recipe(launch: Launch) -> str:
         fullest = f"{launch.memory_bytes / 2**30:.4g} GiB on the fullest device"
         predicted += f"Predicted: {fullest}.\n"
     where = commented(f"{model} on {degrees.devices} x {launch.device}, cluster {launch.cluster}.")
-    lines = [each.line(" " * 8, WHY_COLUMN) for each in model_settings(launch)]
-    others = [
-        line
+    others = "\n".join(
+        f"        {record.field}={record.kind}(\n"
+        f"{keywords(record.settings, ' ' * 12, WHY_COLUMN)}\n        ),"
         for record in records(launch)
-        for line in (
-            f"        {record.field}={record.kind}(",
-            *(each.line(" " * 12, WHY_COLUMN) for each in record.settings),
-            "        ),",
-        )
-    ]
+    )
     body = [
         "    model = GPTModelProvider(",
-        *lines,
+        keywords(model_settings(launch), " " * 8, WHY_COLUMN),
         "    )",
         *_precision(launch),
         "    return ConfigContainer(",
         "        model=model,",
-        *others,
+        others,
         "        mixed_precision=precision,",
         "    )",
         "",

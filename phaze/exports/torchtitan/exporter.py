@@ -38,6 +38,7 @@ from Estimator.plans.pipeline.schedule import PipelineSchedule
 from phaze.exports import refusals
 from phaze.exports.launch import ExportedFile, Exporter, Launch, unsupported
 from phaze.exports.refusals import NO_OFFLOAD, ON_HOST, Refusals
+from phaze.exports.start_scripts import RUN
 from phaze.exports.torchtitan.files import launcher, module
 from phaze_common.choices import Attention, KeyExchange, Precision, Recompute
 
@@ -174,10 +175,7 @@ def _offload(launch: Launch) -> Refusals:
 def files(launch: Launch) -> tuple[ExportedFile, ...]:
     """``phaze_plan.py`` with the function ``plan``, and ``run.sh`` that launches it with
     torchrun."""
-    return (
-        ExportedFile("phaze_plan.py", module(launch)),
-        ExportedFile("run.sh", launcher(launch), executable=True),
-    )
+    return (ExportedFile("phaze_plan.py", module(launch)), launcher(launch))
 
 
 REFUSALS = (
@@ -197,4 +195,4 @@ REFUSALS = (
     refusals.part_nodes,
     refusals.serial_gradients,
 )
-EXPORTER = Exporter("torchtitan", "torchtitan", REFUSALS, files, node_script="run.sh")
+EXPORTER = Exporter("torchtitan", "torchtitan", REFUSALS, files, node_script=RUN)

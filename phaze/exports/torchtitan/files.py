@@ -7,9 +7,9 @@ again.
 
 from __future__ import annotations
 
-from phaze.exports.launch import Launch
+from phaze.exports.launch import ExportedFile, Launch
 from phaze.exports.shape import DecoderShape
-from phaze.exports.start_scripts import HEAD, on_each_node, torchrun
+from phaze.exports.start_scripts import on_each_node, run_script, torchrun
 from phaze.exports.words import commented
 from phaze_common.choices import PipelineSchedule, Precision, Recompute
 
@@ -33,23 +33,18 @@ def parts_of(launch: Launch) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def launcher(launch: Launch) -> str:
+def launcher(launch: Launch) -> ExportedFile:
     """``run.sh``: torchrun of ``torchtitan.train``."""
     devices = f"{launch.degrees.devices} x"
     plan = commented(f"{launch.plan.model} on {devices} {launch.device} ({launch.cluster})")
-    shebang, *others = HEAD
-    lines = (
-        shebang,
-        f"# Trains {plan}.",
-        "# For torchtitan 0.3.0.",
-        *others,
+    return run_script(
         "# torchtitan imports the configuration as a module of this folder",
         'export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"',
         *on_each_node(launch),
         f"exec {torchrun(launch)} \\",
         '    -m torchtitan.train --module phaze_plan --config plan "$@"',
+        comments=(f"# Trains {plan}.", "# For torchtitan 0.3.0."),
     )
-    return "\n".join(lines) + "\n"
 
 
 def module(launch: Launch) -> str:

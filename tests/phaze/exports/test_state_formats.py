@@ -36,8 +36,11 @@ def launch_with(formats: StateFormats, **others: object) -> Launch:
 
 
 def flags(launch: Launch) -> dict[str, object]:
-    words = [each.given.partition(" ") for group in groups(launch) for each in group.arguments]
-    return {flag: value or None for flag, _, value in words}
+    return {
+        f"--{each.path}": str(each.value) or None
+        for group in groups(launch)
+        for each in group.arguments
+    }
 
 
 @pytest.mark.parametrize("exporter", LAUNCHERS, ids=lambda each: each.name)
