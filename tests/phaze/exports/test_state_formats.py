@@ -36,11 +36,8 @@ def launch_with(formats: StateFormats, **others: object) -> Launch:
 
 
 def flags(launch: Launch) -> dict[str, object]:
-    return {
-        f"--{each.path}": str(each.value) or None
-        for group in groups(launch)
-        for each in group.arguments
-    }
+    words = [each.flag.partition(" ") for group in groups(launch) for each in group.arguments]
+    return {flag: value or None for flag, _, value in words}
 
 
 @pytest.mark.parametrize("exporter", LAUNCHERS, ids=lambda each: each.name)
