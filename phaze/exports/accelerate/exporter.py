@@ -71,10 +71,9 @@ def _sequences(launch: Launch) -> Refusals:
     if degrees.attention is not Attention.FLASH:
         yield unsupported("with context parallelism its attention is fused", attention="flash")
     if length % parts:
-        yield unsupported(
-            f"sequences of {length} tokens are no multiple of {parts}, two parts for each device",
-            sequence_length=-(-length // parts) * parts,
-        )
+        what = f"sequences of {length} tokens are no multiple of {parts}"
+        longer = -(-length // parts) * parts
+        yield unsupported(f"{what}, two parts for each device", sequence_length=longer)
 
 
 def _offload(launch: Launch) -> Refusals:
@@ -86,11 +85,8 @@ def _offload(launch: Launch) -> Refusals:
         what = "it keeps nothing in host memory where FSDP shards nothing"
         yield unsupported(what, offload=NO_OFFLOAD)
     if held not in (NOTHING, ON_HOST):
-        yield unsupported(
-            "it keeps weights, gradients and optimizer state in host memory all together or not "
-            "at all",
-            offload=replace(ON_HOST, activations=offload.activations).terms,
-        )
+        near = replace(ON_HOST, activations=offload.activations)
+        yield unsupported(refusals.ALL_OR_NONE, offload=near.terms)
     if held and degrees.zero_stage == 1 and degrees.micro_batches > 1:
         what = "it keeps gradients in host memory only where it shards them"
         yield unsupported(what, zero_stage=2)

@@ -107,11 +107,9 @@ def _gradients(launch: Launch) -> Refusals:
     degrees, added = launch.degrees, _gradient_dtype(launch)
     known = added_in(degrees.precision, degrees.zero_stage)
     if added is not None and added not in known:
-        yield unsupported(
-            f"in {degrees.precision} with ZeRO {degrees.zero_stage} it adds up gradients in "
-            f"{' or '.join(known)}, not in {added}",
-            gradient_dtype=known[0],
-        )
+        what = f"in {degrees.precision} with ZeRO {degrees.zero_stage} it adds up gradients in"
+        near = known[0]
+        yield unsupported(f"{what} {' or '.join(known)}, not in {added}", gradient_dtype=near)
 
 
 def _state(launch: Launch) -> Refusals:

@@ -267,16 +267,13 @@ def _parallelism(launch: Launch) -> str:
     elif not shards:
         reshard = "ZeRO 0: replicas hold everything and sum gradients after each backward pass"
     elif degrees.pp > 1:
-        reshard = (
-            "ZeRO 1: in a pipeline weights and gradients stay whole until the last micro-batch"
-        )
+        whole = "weights and gradients stay whole until the last micro-batch"
+        reshard = f"ZeRO 1: in a pipeline {whole}"
     elif always:
         reshard = "ZeRO 3: weights are gathered for each forward and each backward pass"
     else:
-        reshard = (
-            "ZeRO 2: weights stay gathered from a forward to its backward pass, once per "
-            "micro-batch"
-        )
+        whole = "from a forward to its backward pass, once per micro-batch"
+        reshard = f"ZeRO 2: weights stay gathered {whole}"
     stages = ""
     if degrees.pp > 1:
         parts = ["[" + ", ".join(f'"{name}"' for name in part) + "]," for part in parts_of(launch)]

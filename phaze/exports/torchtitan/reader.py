@@ -49,26 +49,16 @@ BY_CLASS = ("activation_checkpoint", "optimizer", "compile", "loss", *SPECIFICAT
 MOST_LISTED = 40
 OLDER = {  # keys of TOML before 0.1.0, by what they became
     "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
-    **{
-        f"training.{name}": f"parallelism.{name}"
-        for name in (
-            "data_parallel_shard_degree",
-            "data_parallel_replicate_degree",
-            "tensor_parallel_degree",
-            "disable_loss_parallel",
-        )
-    },
-    **{
-        f"experimental.{name}": f"parallelism.{name}"
-        for name in (
-            "context_parallel_degree",
-            "context_parallel_rotate_method",
-            "pipeline_parallel_degree",
-            "pipeline_parallel_schedule",
-            "pipeline_parallel_split_points",
-            "enable_async_tensor_parallel",
-        )
-    },
+    "training.data_parallel_shard_degree": "parallelism.data_parallel_shard_degree",
+    "training.data_parallel_replicate_degree": "parallelism.data_parallel_replicate_degree",
+    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
+    "training.disable_loss_parallel": "parallelism.disable_loss_parallel",
+    "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
+    "experimental.context_parallel_rotate_method": "parallelism.context_parallel_rotate_method",
+    "experimental.pipeline_parallel_degree": "parallelism.pipeline_parallel_degree",
+    "experimental.pipeline_parallel_schedule": "parallelism.pipeline_parallel_schedule",
+    "experimental.pipeline_parallel_split_points": "parallelism.pipeline_parallel_split_points",
+    "experimental.enable_async_tensor_parallel": "parallelism.enable_async_tensor_parallel",
 }
 # micro-batches of a pipeline by their number, by default pp
 OLDER_PASSES = "experimental.pipeline_parallel_microbatches"
@@ -129,28 +119,18 @@ def read(
             converters[record.name] = None
         if converts and GATHERS_FP8 in record.values:
             values[f"float8.{GATHERS_FP8}"] = record.values[GATHERS_FP8]
-    given = _sections(values, converters, besides)
-    return _reading(given, _model(config, module, tree, folder))
+    return _reading(values, converters, besides, _model(config, module, tree, folder), {})
 
 
-def _sections(
+def _reading(
     values: Mapping[str, object],
     converters: Iterable[str],
     besides: Mapping[str, str] | None,
-    spelled: Mapping[str, str] | None = None,
-) -> Sections:
-    return Sections(
-        known_keys("torchtitan"),
-        values,
-        values,
-        besides or {},
-        spelled or {},
-        converters=tuple(converters),
-        alone=besides is None,
-    )
-
-
-def _reading(given: Sections, model: NamedModel) -> LaunchReading:
+    model: NamedModel,
+    spelled: Mapping[str, str],
+) -> LaunchReading:
+    known, alone, names = known_keys("torchtitan"), besides is None, tuple(converters)
+    given = Sections(known, values, values, besides or {}, spelled, converters=names, alone=alone)
     return given.reading({**settings_of(given), **model.settings}, no_model=model.why)
 
 
@@ -176,7 +156,7 @@ def read_toml(text: str, besides: Mapping[str, str] | None = None) -> LaunchRead
     placed, spelled = _placed(given)
     known_keys("torchtitan").check_spelling(placed)
     model = named_model((str(given.get("model.name")),), given.get("model.flavor"))
-    return _reading(_sections(placed, map(str, names), besides, spelled), model)
+    return _reading(placed, map(str, names), besides, model, spelled)
 
 
 def _placed(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, str]]:
@@ -185,12 +165,10 @@ def _placed(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, s
     Raises:
         InputError: micro-batches of a pipeline do not come out whole.
     """
-    spelled = {
-        name: path
-        for path, name in OLDER.items()
-        if given.get(path) is not None and given.get(name) is None
-    }
-    placed = dict(given)
+    placed, spelled = dict(given), dict[str, str]()
+    for path, name in OLDER.items():
+        if given.get(path) is not None and given.get(name) is None:
+            spelled[name] = path
     for name, path in spelled.items():
         placed[name] = placed.pop(path)
     stages = placed.get(STAGES)
@@ -217,22 +195,17 @@ def configurations(module: Module) -> dict[str, Made]:
     """The configurations that functions of a module return, by name; private functions only where
     there are no others."""
     for private in (False, True):
-        found = {
-            name: made
-            for name in module.functions(private)
-            if (made := _trainer(module.returned(name))) is not None
-        }
+        made = {name: _trainer(module.returned(name)) for name in module.functions(private)}
+        found = {name: each for name, each in made.items() if each is not None}
         if found:
             return found
     return {}
 
 
 def _trainer(value: object) -> Made | None:
-    if (
-        not isinstance(value, Made)
-        or value.name in SECTIONS
-        or any(key in value.values for key in OF_OTHERS)
-    ):
+    if not isinstance(value, Made) or value.name in SECTIONS:
+        return None
+    if any(key in value.values for key in OF_OTHERS):
         return None
     marks = (*OF_A_TRAINER, UNTOLD) if value.name == "Trainer" else OF_A_TRAINER
     return value if any(key in value.values for key in marks) else None
@@ -251,11 +224,8 @@ def _configuration(module: Module, name: str) -> Made:
             f"it has {len(found)} configurations, of which torchtitan takes one by --config; name "
             f"it behind the file, such as --from FILE.py:{next(iter(found))}: {some}"
         )
-    trainers = [
-        made
-        for made in module.records(("Trainer",))
-        if any(key in made.values for key in OF_A_TRAINER)
-    ]
+    made = module.records(("Trainer",))
+    trainers = [each for each in made if any(key in each.values for key in OF_A_TRAINER)]
     if len(trainers) > 1:
         lines = ", ".join(str(trainer.line) for trainer in trainers[:MOST_LISTED])
         raise InputError(
@@ -339,7 +309,5 @@ def _model(config: Made, module: Module, tree: ast.Module, folder: str) -> Named
 
 def _imported(tree: ast.Module) -> Iterable[str]:
     for each in ast.walk(tree):
-        if isinstance(each, ast.ImportFrom) and any(
-            alias.name == "model_registry" for alias in each.names
-        ):
+        if isinstance(each, ast.ImportFrom) and "model_registry" in [it.name for it in each.names]:
             yield from (each.module or "").split(".")
