@@ -33,6 +33,9 @@ BACKENDS = {Attention.FLASH: "flash", Attention.EAGER: "unfused"}
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
 
+CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
+
+
 @dataclass(frozen=True)
 class Group:
     """Arguments that belong together, under a variable of the script."""
@@ -54,6 +57,16 @@ def groups(launch: Launch) -> tuple[Group, ...]:
         ("NUMBERS", "Number formats and kernels", _numbers),
     )
     return tuple(Group(name, title, tuple(arguments(launch))) for name, title, arguments in made)
+
+
+def device_connections(launch: Launch) -> tuple[str, str]:
+    """The value that ``CONNECTIONS`` has to have, and why; an empty one where it must not be set,
+    and no reason where it may be as it is."""
+    if launch.degrees.zero_stage > 1:
+        return "", "Megatron-FSDP refuses 1: its gathers run beside computation"
+    if launch.degrees.tp > 1 or launch.degrees.cp > 1:
+        return "1", "tp and cp need it before Blackwell: kernels keep their order"
+    return "", ""
 
 
 def shape_of(launch: Launch) -> DecoderShape:

@@ -104,8 +104,6 @@ PRECISIONS = {
 FP8_OR_LESS = re.compile(r"nvfp4|mxfp4|fp4")
 # models of other shapes
 OTHERS = ("bert", "t5", "bart", "ul2", "retro", "mamba", "hyena", "griffin", "encoder.", "decoder.")
-# flags of which something usual is taken
-OF_THE_MODEL = ("normalization", "vocab-size", "num-query-groups")
 SWITCHED_OFF = {  # keys that are false where a flag of Megatron-LM is given
     "disable-bias-linear": "add_bias_linear",
     "untie-embeddings-and-output-weights": "share_embeddings_and_output_weights",
@@ -438,7 +436,9 @@ def _replicas(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
 def _model(given: _Given) -> dict[str, object]:
     """The model by the words of a Megatron-LM command, where its sizes are all there and such a
     command can say it."""
-    from phaze.exports.megatron_lm.reader import read as read_command
+    from phaze.exports.megatron_lm.commands import Command
+    from phaze.exports.megatron_lm.flags import Flags
+    from phaze.exports.megatron_lm.model import model_of
 
     needed = ("num_layers", "hidden_size", "num_attention_heads")
     if not all(isinstance(given.value(f"model.{name}"), int) for name in needed):
@@ -451,51 +451,48 @@ def _model(given: _Given) -> dict[str, object]:
     if others:
         given.no_model = f"it is of another kind: {', '.join(others)}"
         return {}
-    words = " ".join(_command(given, needed))
+    flags = Flags(_flags(given, needed), Command())
     try:
-        command = read_command(words)
+        model = model_of(flags)
     except InputError as error:
         given.no_model = str(error)
         return {}
-    told = command.of_kind(KeyKind.NOT_EXPRESSIBLE)
-    if told:
-        given.no_model = "; ".join(f"{given.named(key.bare)}: {key.reason}" for key in told)
+    if flags.untold:
+        told = (f"{given.named(flag)}: {reason}" for flag, reason in flags.untold.items())
+        given.no_model = "; ".join(told)
         return {}
-    for key in command.of_kind(KeyKind.USUAL):
-        path = f"model.{key.bare.replace('-', '_')}"
-        if key.bare in OF_THE_MODEL:
-            (given.usual if path in given.content else given.assumed)[path] = key.reason
-    return {"model": command.settings["model"]}
+    for flag, reason in flags.usual.items():
+        path = f"model.{flag.replace('-', '_')}"
+        (given.usual if path in given.content else given.assumed)[path] = reason
+    return {"model": model}
 
 
-def _command(given: _Given, needed: tuple[str, ...]) -> list[str]:
+def _flags(given: _Given, needed: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """The model as flags of a Megatron-LM command."""
     length = given.size("model.seq_length", "dataset.seq_length") or 1024
     places = given.size("model.max_position_embeddings") or length
-    words = [f"--micro-batch-size 1 --seq-length {length} --max-position-embeddings {places}"]
+    sizes: dict[str, object] = {"seq-length": length, "max-position-embeddings": places}
     experts = ("moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size")
-    names = (*needed, "ffn_hidden_size", "kv_channels", *experts)
-    sizes = {name: given.size(f"model.{name}") for name in names}
-    sizes["num_experts"] = given.size("model.num_moe_experts")
-    words += [
-        f"--{name.replace('_', '-')} {size}" for name, size in sizes.items() if size is not None
-    ]
+    for name in (*needed, "ffn_hidden_size", "kv_channels", *experts):
+        sizes[name.replace("_", "-")] = given.size(f"model.{name}")
+    sizes["num-experts"] = given.size("model.num_moe_experts")
     groups = given.size("model.num_query_groups")
-    if groups is not None and groups != given.size("model.num_attention_heads"):
-        words.append(f"--group-query-attention --num-query-groups {groups}")
+    grouped = groups is not None and groups != given.size("model.num_attention_heads")
+    sizes["num-query-groups"] = groups if grouped else None
+    if given.text("model.normalization").lower() == "rmsnorm":
+        sizes["normalization"] = "RMSNorm"
+    if given.text("model.position_embedding_type") == "rope":
+        sizes["position-embedding-type"] = "rope"
+    vocabulary = given.size("tokenizer.vocab_size")
+    if vocabulary is not None:
+        sizes["tokenizer-type"] = given.text("tokenizer.tokenizer_type") or "NullTokenizer"
+    sizes["vocab-size"] = vocabulary or given.size("model.vocab_size")
     gated = given.flag("model.gated_linear_unit") or given.text("model.activation") in GATED
     switches = {
+        "group-query-attention": grouped,
         "swiglu": gated,
-        "normalization RMSNorm": given.text("model.normalization").lower() == "rmsnorm",
-        "position-embedding-type rope": given.text("model.position_embedding_type") == "rope",
         **{flag: given.value(f"model.{name}") is False for flag, name in SWITCHED_OFF.items()},
         "qk-layernorm": given.flag("model.qk_layernorm"),
     }
-    words += [f"--{flag}" for flag, is_on in switches.items() if is_on]
-    vocabulary = given.size("tokenizer.vocab_size")
-    if vocabulary is not None:
-        kind = given.text("tokenizer.tokenizer_type") or "NullTokenizer"
-        words.append(f"--vocab-size {vocabulary} --tokenizer-type {kind}")
-    elif (vocabulary := given.size("model.vocab_size")) is not None:
-        words.append(f"--vocab-size {vocabulary}")
-    return words
+    found = {flag: (str(size),) for flag, size in sizes.items() if size is not None}
+    return found | {flag: () for flag, is_on in switches.items() if is_on}

@@ -165,7 +165,8 @@ class Calls(Expressions):
                 value,
             )
         if isinstance(value, list | dict):
-            made = copy.deepcopy(value) if deep else copy.copy(value)
+            same = list(value) if isinstance(value, list) else dict(value)
+            made = copy.deepcopy(value) if deep else same
             return self.bounded(call, made)
         return value
 
