@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -34,11 +34,12 @@ MOST_KEYS = 20_000  # of a file; the largest configurations have some hundred
 
 
 @dataclass(frozen=True)
-class Untold:
-    """Why a key changes the answer in a way that no plan says, and the values with which it does
-    not."""
+class Meaning:
+    """The kind of a key, why it is of that kind, and values ``off`` with which it changes
+    nothing."""
 
-    reason: str
+    kind: KeyKind
+    reason: str = ""
     off: tuple[object, ...] = ()
 
 
@@ -48,25 +49,23 @@ class KnownKeys:
 
     program: str
     version: str
-    read: frozenset[str]
-    no_effect: frozenset[str]
-    usual: frozenset[str]
-    not_expressible: Mapping[str, Untold]
+    meanings: Mapping[str, Meaning]
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """Paths of the keys that are read."""
+        return frozenset(path for path, each in self.meanings.items() if each.kind is KeyKind.READ)
 
     def kind_of(self, path: str, value: object) -> tuple[KeyKind, str]:
         """What becomes of the key at ``path`` with ``value``, and why where no plan says it."""
-        for name in _names(path):
-            if name in self.read:
-                return KeyKind.READ, ""
-            untold = self.not_expressible.get(name)
-            if untold is not None:
-                off = is_off(value) or any(_same(value, each) for each in untold.off)
-                return (KeyKind.NO_EFFECT, "") if off else (KeyKind.NOT_EXPRESSIBLE, untold.reason)
-            if name in self.no_effect:
-                return KeyKind.NO_EFFECT, ""
-            if name in self.usual:
-                return (KeyKind.NO_EFFECT, "") if is_off(value) else (KeyKind.USUAL, AS_DESCRIBED)
-        return KeyKind.UNKNOWN, ""
+        name = next((each for each in _names(path) if each in self.meanings), None)
+        if name is None:
+            return KeyKind.UNKNOWN, ""
+        meaning = self.meanings[name]
+        off = is_off(value) or any(_same(value, each) for each in meaning.off)
+        if off and meaning.kind is not KeyKind.READ:
+            return KeyKind.NO_EFFECT, ""
+        return meaning.kind, meaning.reason
 
     def check_spelling(self, given: Mapping[str, object]) -> None:
         """Refuse a key that no list names itself and whose name is nearly that of one that is read.
@@ -78,10 +77,8 @@ class KnownKeys:
         beside = defaultdict[str, set[str]](set)
         for path in self.read:
             beside[path.rpartition(".")[0]].add(path)
-        listed = self.read | self.no_effect | self.usual | self.not_expressible.keys()
         for path, value in given.items():
-            read = path in listed or self.kind_of(path, value)[0] is KeyKind.READ
-            if read:
+            if path in self.meanings or self.kind_of(path, value)[0] is KeyKind.READ:
                 continue
             near = near_name(path, left) or near_name(path, beside.get(path.rpartition(".")[0], ()))
             if near is not None:
@@ -179,16 +176,17 @@ class GivenKeys:
 def known_keys(name: str) -> KnownKeys:
     """The list ``known_keys/NAME.yaml``."""
     content = read_yaml(HOME / f"{name}.yaml")
-    untold = {
-        path: Untold(entry)
-        if isinstance(entry, str)
-        else Untold(entry["reason"], tuple(map(_frozen, entry["unless"])))
-        for path, entry in content["not_expressible"].items()
+    kinds = {
+        "priced_as_usual": Meaning(KeyKind.USUAL, AS_DESCRIBED),
+        "no_effect": Meaning(KeyKind.NO_EFFECT),
+        "read": Meaning(KeyKind.READ),
     }
-    read, no_effect, usual = (
-        frozenset(content.get(kind, ())) for kind in ("read", "no_effect", "priced_as_usual")
-    )
-    return KnownKeys(content["program"], str(content["version"]), read, no_effect, usual, untold)
+    found = {path: meaning for kind, meaning in kinds.items() for path in content.get(kind, ())}
+    for path, entry in content["not_expressible"].items():
+        given = entry if isinstance(entry, dict) else {"reason": entry, "unless": ()}
+        off = tuple(map(_frozen, given["unless"]))
+        found[path] = Meaning(KeyKind.NOT_EXPRESSIBLE, given["reason"], off)
+    return KnownKeys(content["program"], str(content["version"]), found)
 
 
 def flattened(content: Mapping[str, object]) -> dict[str, object]:

@@ -57,11 +57,13 @@ exec torchrun "${{TORCHRUN[@]}}" "${{MEGATRON_PATH}}/pretrain_gpt.py" \\
 
 def _head(launch: Launch) -> str:
     devices = launch.degrees.devices
-    where = f"# {launch.plan.model} on {devices} x {launch.device}, cluster {launch.cluster}."
+    where = commented(
+        f"# {launch.plan.model} on {devices} x {launch.device}, cluster {launch.cluster}."
+    )
     lines = (
         "#!/usr/bin/env bash",
         "# A plan of Phaze for Megatron-LM (core_v0.16.1 and later).",
-        commented(where),
+        where,
         *(f"# {sentence}" for sentence in launch.predictions),
         "# Start it on every node with MASTER_ADDR and its own NODE_RANK; MEGATRON_PATH is a "
         "checkout of Megatron-LM.",

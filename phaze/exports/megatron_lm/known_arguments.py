@@ -9,20 +9,11 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
+from phaze.exports.given_keys import Meaning
 from phaze.settings.launched import KeyKind
 from phaze_common.yaml_files import read_yaml
 
 MOST_VALUES = 10_000  # behind one argument
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """The kind of an argument, what it changes, and values (of one that is not expressible) with
-    which it changes nothing."""
-
-    kind: KeyKind
-    reason: str = ""
-    unless: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,9 +61,8 @@ def known_arguments() -> Known:
     document = read_yaml(Path(__file__).with_name("megatron_keys.yaml"))
     every = {name: Meaning(KeyKind.READ) for name in document["read"]}
     for name, entry in document["not_expressible"].items():
-        every[name] = Meaning(
-            KeyKind.NOT_EXPRESSIBLE, entry["changes"], tuple(entry.get("unless", ()))
-        )
+        unless = tuple(entry.get("unless", ()))
+        every[name] = Meaning(KeyKind.NOT_EXPRESSIBLE, entry["changes"], unless)
     for key, kind in (("priced_as_usual", KeyKind.USUAL), ("no_effect", KeyKind.NO_EFFECT)):
         for reason, names in document[key].items():
             for name in names:

@@ -383,7 +383,7 @@ def _keys(flags: Flags) -> Iterator[LaunchKey]:
             kind, reason = KeyKind.NOT_EXPRESSIBLE, flags.untold[name]
         elif name in flags.usual:
             kind, reason = KeyKind.USUAL, flags.usual[name]
-        elif kind is KeyKind.NOT_EXPRESSIBLE and value in meaning.unless:
+        elif kind is KeyKind.NOT_EXPRESSIBLE and value in meaning.off:
             kind, reason = KeyKind.NO_EFFECT, "its usual value"
         yield LaunchKey(f"--{name}", value, kind, reason)
     # not given, and its usual value differs
