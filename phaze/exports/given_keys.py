@@ -93,16 +93,16 @@ class GivenKeys:
     """The ``content`` of a launch file, its values by their paths, ``keys``, and what is noted of
     them while they are read.
 
-    ``besides`` are settings of the command line, by their keys. ``untold`` are keys that no plan
-    says as they are here, and why; ``taken`` those that one says as they are here, although the
-    list has them among those that none does; ``usual`` those priced as is usual, and what that is.
-    ``spelled`` has the names that the file has for paths that are written otherwise here.
+    ``command_line`` are its settings, by their keys. ``untold`` are keys that no plan says as they
+    are here, and why; ``taken`` those that one says as they are here, although the list has them
+    among those that none does; ``usual`` those priced as is usual, and what that is. ``spelled``
+    has the names that the file has for paths that are written otherwise here.
     """
 
     known: KnownKeys
     content: Mapping[str, object]
     keys: Mapping[str, object]
-    besides: Mapping[str, str] = field(default_factory=dict)
+    command_line: Mapping[str, str] = field(default_factory=dict)
     spelled: Mapping[str, str] = field(default_factory=dict)
     untold: dict[str, str] = field(default_factory=dict)
     usual: dict[str, str] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class GivenKeys:
 
     @classmethod
     def of(
-        cls, name: str, content: Mapping[str, object], besides: Mapping[str, str] | None = None
+        cls, name: str, content: Mapping[str, object], command_line: Mapping[str, str] | None = None
     ) -> Self:
         """Those of the nested ``content`` of a file of the program of ``known_keys/NAME.yaml``.
 
@@ -119,7 +119,7 @@ class GivenKeys:
         """
         known, keys = known_keys(name), flattened(content)
         known.check_spelling(keys)
-        return cls(known, content, keys, besides or {})
+        return cls(known, content, keys, command_line or {})
 
     def value(self, path: str) -> object:
         """The value at ``path``, ``zero_optimization.stage``; None where there is none."""

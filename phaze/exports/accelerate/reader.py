@@ -70,11 +70,11 @@ def recognises(content: object) -> bool:
     )
 
 
-def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchReading:
+def read(text: str, command_line: Mapping[str, str] | None = None) -> LaunchReading:
     """The plan in ``text``, YAML, as settings of ``evaluate``, and what became of its keys; what
     cannot be known is left out.
 
-    Settings ``given_besides`` say the micro-batch of which the file has a number.
+    Settings ``command_line`` say the micro-batch of which the file has a number.
 
     Raises: InputError: it is no YAML, has no mark of accelerate, or has values that accelerate does
         not take.
@@ -86,7 +86,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
             "one of accelerate"
         )
     content = {str(key): value for key, value in content.items()}
-    given = GivenKeys.of("accelerate", content, given_besides)
+    given = GivenKeys.of("accelerate", content, command_line)
     kind = _kind(given)
     found: dict[str, object] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1} | _axes(given)
     if kind == "FSDP":
@@ -102,8 +102,8 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     steps = STEPS.get(kind, "") if "zero_stage" in found else ""
     count = (given.size(steps) or 1) if steps else 1
     found |= _precision(given, kind) | _replicas(given, found)
-    found |= own_gradients(found, given.besides) if kind == "DEEPSPEED" else {}
-    found |= accumulation(given.besides, count, found, steps, given.untold)
+    found |= own_gradients(found, given.command_line) if kind == "DEEPSPEED" else {}
+    found |= accumulation(given.command_line, count, found, steps, given.untold)
     return given.reading(found, nodes=_count(given, "num_machines"))
 
 
@@ -149,10 +149,8 @@ def _axes(given: GivenKeys) -> dict[str, object]:
 
 def _fsdp(given: GivenKeys) -> dict[str, object]:
     path, by_reshard = f"{FSDP}sharding_strategy", f"{FSDP}reshard_after_forward"
-    version, strategy, reshard = (
-        given.size(f"{FSDP}version") or 1,
-        *map(given.value, (path, by_reshard)),
-    )
+    strategy, reshard = given.value(path), given.value(by_reshard)
+    version = given.size(f"{FSDP}version") or 1
     name = "FULL_SHARD" if strategy is None else str(strategy).upper()
     if version == 1 and isinstance(reshard, str) and strategy is None:
         name = reshard.upper()  # the name that later versions give it
@@ -183,7 +181,7 @@ def _deepspeed(given: GivenKeys) -> dict[str, object]:
     file, path = f"{DEEPSPEED}deepspeed_config_file", f"{DEEPSPEED}zero_stage"
     stage = given.value(path)
     if not is_off(given.value(file)):
-        if "zero_stage" in given.besides:
+        if "zero_stage" in given.command_line:
             given.usual[file] = OF_COMMAND_LINE
         else:
             given.untold[file] = f"the plan is in that file: {INSTEAD_OF_DEEPSPEED}"

@@ -413,11 +413,10 @@ class _Interpreter(Statements):
         """Go over another script, which knows what is exported; its commands are those of this one,
         too."""
         self.sourced += 1
-        known = {
-            name: value
-            for name, value in self.values.items()
-            if name in self.exported or FROM_OUTSIDE.fullmatch(name) or value == f"${{{name}}}"
-        }
+        known = dict[str, Value]()
+        for name, value in self.values.items():
+            if name in self.exported or FROM_OUTSIDE.fullmatch(name) or value == f"${{{name}}}":
+                known[name] = value
         known |= {each.name: self.text(each.value) for each in assignments}
         known |= _environment(other.before)
         self.used |= known.keys()

@@ -151,13 +151,10 @@ class _Stage:
 
     def _receive(self, message: Message, source: int, tag: int, name: str) -> tuple[int, ...]:
         """The input of a pass from chunk ``source``, put together where it comes in parts."""
-        peer, size, name = (
-            source % self.iteration.pipeline.pp,
-            message.sent_bytes,
-            f"input of {name}",
-        )
+        peer, name = source % self.iteration.pipeline.pp, f"input of {name}"
         # The device asks for it when it has come to the pass: it has nothing to wait for before.
-        node = self._add(name, NodeType.RECEIVE, 0.0, self.gate, peer=peer, size=size, comm_tag=tag)
+        kind, size = NodeType.RECEIVE, message.sent_bytes
+        node = self._add(name, kind, 0.0, self.gate, peer=peer, size=size, comm_tag=tag)
         if not message.gathered_bytes:
             return (node,)
         # Its seconds are among those of the message.

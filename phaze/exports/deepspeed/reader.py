@@ -73,11 +73,11 @@ def recognises(content: object) -> bool:
     )
 
 
-def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchReading:
+def read(text: str, command_line: Mapping[str, str] | None = None) -> LaunchReading:
     """The plan in ``text``, JSON, as settings of ``evaluate``, and what became of its keys; what
     cannot be known is left out.
 
-    Settings ``given_besides`` say the devices among which the file's batch is shared out.
+    Settings ``command_line`` say the devices among which the file's batch is shared out.
 
     Raises: InputError: it is no JSON object, has no mark of DeepSpeed, has values that DeepSpeed
         does not take, or a batch that
@@ -93,7 +93,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
             f"the configuration has none of DeepSpeed's keys {', '.join(MARKS)}, bf16 and fp16; "
             "give one that has"
         )
-    given = GivenKeys.of("deepspeed", content, given_besides)
+    given = GivenKeys.of("deepspeed", content, command_line)
     own = given.part("phaze")
     tp = given.size("tensor_parallel.autotp_size") or given.size("tensor_parallel.tp.tp_size") or 1
     sequences = given.size("sequence_parallel_size") or 1
@@ -112,7 +112,7 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     if "tp_overlap_comm" in given.part("tensor_parallel"):
         found["overlap_tensor"] = given.flag("tensor_parallel.tp_overlap_comm")
     found |= _formats_of_state(given, found.get("precision"))
-    found = own_gradients(found, given.besides) | found
+    found = own_gradients(found, given.command_line) | found
     found |= {key: own[key] for key in ("model", "attention") if isinstance(own.get(key), str)}
     if (length := given.size("phaze.sequence_length")) is not None:
         found["sequence_length"] = length
@@ -128,24 +128,24 @@ def _batches(given: GivenKeys, tp: int, found: Mapping[str, object]) -> dict[str
     """Batches and replicas, and in ``usual`` what the file's batch counts besides."""
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     batch, micro, steps = map(given.size, names)
-    rule, besides = ProductRule(batch, micro, steps, tp), given.besides
+    rule, command_line = ProductRule(batch, micro, steps, tp), given.command_line
     left = [name for name in names if given.value(name) == "auto"]  # to the command line
     if left == [names[0]] and micro is not None and steps is not None:
         left = []  # the product of the others
     dp = given.size("phaze.dp") or (None if left else rule.replicas)
     sizes: dict[str, object] = {} if dp is None else {"dp": dp}
     whole_batch = given.size("phaze.global_batch_size")
-    given_batch = given_number(besides, "global_batch_size")
-    replicas = replicas_of(besides, {**found, **sizes})
-    open_micro = micro is None and not left and "micro_batch_size" not in besides
+    given_batch = given_number(command_line, "global_batch_size")
+    replicas = replicas_of(command_line, {**found, **sizes})
+    open_micro = micro is None and not left and "micro_batch_size" not in command_line
     if batch and given_batch and replicas and open_micro:
         # shared out as the file's own would be
         rule = replace(rule, batch=given_batch * rule.tensor_parallel)
         return sizes | rule.settings(replicas)
-    if whole_batch or left or "global_batch_size" in besides:
+    if whole_batch or left or "global_batch_size" in command_line:
         sizes |= {"global_batch_size": whole_batch or batch, "micro_batch_size": micro}
         return {name: value for name, value in sizes.items() if value is not None}
-    if (by_command := given_number(besides, "micro_batch_size")) is not None:
+    if (by_command := given_number(command_line, "micro_batch_size")) is not None:
         rule = replace(rule, micro_batch=by_command, steps=steps if batch is None else None)
     sizes |= rule.settings(replicas)
     if said := rule.note(sizes.get("global_batch_size")):

@@ -102,7 +102,7 @@ class _Arguments(GivenKeys):
             InputError: only running the file would tell it.
         """
         value, setting = self.content.get(path), SETTINGS.get(path, "")
-        if setting in self.besides:
+        if setting in self.command_line:
             return None
         if isinstance(value, Expression | Made):
             flag = f"; write its value out, or give --{setting.replace('_', '-')}"
@@ -146,12 +146,10 @@ def _read_python(text: str, given: Mapping[str, str]) -> LaunchReading:
     module = Module(parsed(text), main=True, methods=METHODS)
     calls = module.records_of_functions(CALLS)
     if len(calls) != 1:
-        lines = ", ".join(str(call.line) for call in calls[:MOST_LISTED])
-        what = (
-            f"makes arguments of {len(calls)} trainings, in lines {lines}"
-            if calls
-            else f"calls {NOWHERE}"
-        )
+        what = f"calls {NOWHERE}"
+        if calls:
+            lines = ", ".join(str(call.line) for call in calls[:MOST_LISTED])
+            what = f"makes arguments of {len(calls)} trainings, in lines {lines}"
         raise InputError(f"the file {what}; give one with the arguments of one training")
     calls[0].check_told(unnamed=1)  # the folder of results
     model, length, attention = map(module.constant, ("MODEL", "SEQUENCE_LENGTH", "ATTENTION"))
@@ -169,16 +167,16 @@ def _read_python(text: str, given: Mapping[str, str]) -> LaunchReading:
 
 
 def _reading(
-    values: Mapping[str, object], own: Mapping[str, object], besides: Mapping[str, str]
+    values: Mapping[str, object], own: Mapping[str, object], command_line: Mapping[str, str]
 ) -> LaunchReading:
     known = known_keys("hf_trainer")
-    given = _Arguments(known, values, flattened(_words(values)), besides)
+    given = _Arguments(known, values, flattened(_words(values)), command_line)
     known.check_spelling(given.keys)
     # Trainer's default
     micro = given.size(MARK) or 8
     found: dict[str, object] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch_size": micro}
     steps = given.size(STEPS) or 1
-    found |= accumulation(besides, steps, found, STEPS, given.untold)
+    found |= accumulation(command_line, steps, found, STEPS, given.untold)
     formats = [name for name in ("bf16", "fp16") if given.flag(name)]
     if len(formats) > 1:
         raise InputError("fp16 and bf16 are both true, which Trainer refuses; leave one out")
@@ -196,7 +194,7 @@ def _reading(
         if name in SETTINGS and isinstance(value, Expression | Made)
     }
     return given.reading(
-        {key: value for key, value in found.items() if key not in hidden & besides.keys()}
+        {key: value for key, value in found.items() if key not in hidden & command_line.keys()}
     )
 
 
@@ -220,7 +218,7 @@ def _sharing(given: GivenKeys) -> dict[str, object]:
     if not is_off(given.content.get("deepspeed")):
         path, *others = (each for each in given.keys if each.split(".")[0] == "deepspeed")
         given.usual |= dict.fromkeys(others, f"not read, as {path}")
-        if "zero_stage" in given.besides:
+        if "zero_stage" in given.command_line:
             given.usual[path] = OF_COMMAND_LINE
         else:
             given.untold[path] = (

@@ -157,10 +157,8 @@ def _parallel(launch: Launch) -> Iterator[Option]:
         why = f"{why}: E embedding, t block, L head"
         yield Option("pipeline-model-parallel-layout", layout, why)
     elif degrees.interleave > 1:
-        name, why = (
-            "num-layers-per-virtual-pipeline-stage",
-            f"{degrees.interleave} chunks a stage, all alike",
-        )
+        name = "num-layers-per-virtual-pipeline-stage"
+        why = f"{degrees.interleave} chunks a stage, all alike"
         yield Option(name, launch.blocks_of_chunks[0], why)
     if degrees.sequence_parallel and degrees.tp > 1:
         yield Option("sequence-parallel", "", "norms and dropout work on a part of the tokens")

@@ -198,16 +198,16 @@ def read_python(text: str) -> LaunchReading:
         InputError: it is no Python, or has none or several of such functions.
     """
     module = Module(parsed(text), parts=PARTS)
+    returned = {name: module.returned(name) for name in module.functions()}
     found = {
-        name: made for name in module.functions() if isinstance(made := module.returned(name), Made)
+        name: made
+        for name, made in returned.items()
+        if isinstance(made, Made) and made.name == "ConfigContainer"
     }
-    found = {name: made for name, made in found.items() if made.name == "ConfigContainer"}
     if len(found) != 1:
-        some = (
-            f"{len(found)} functions that do: {', '.join(list(found)[:20])}"
-            if found
-            else "none that does"
-        )
+        some = "none that does"
+        if found:
+            some = f"{len(found)} functions that do: {', '.join(list(found)[:20])}"
         raise InputError(
             "a recipe has one function that returns ConfigContainer(...), and this file has "
             f"{some}; give one of them"

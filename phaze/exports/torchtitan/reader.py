@@ -92,14 +92,14 @@ def recognises_toml(content: Mapping[str, object]) -> bool:
 
 
 def read(
-    text: str, name: str = "", folder: str = "", besides: Mapping[str, str] | None = None
+    text: str, name: str = "", folder: str = "", command_line: Mapping[str, str] | None = None
 ) -> LaunchReading:
     """The plan in ``text``, a Python file, as settings of ``evaluate``; what cannot be known is
     left out.
 
     Args: text: the file. name: of the function to take, where there are several. folder: that the
         file lies in, which is the model's where its imports are relative (``from . import
-        model_registry``). besides: settings of the command line, which say the devices of a file
+        model_registry``). command_line: its settings, which say the devices of a file
         that takes all there are (None: nobody was asked).
 
     Raises: InputError: it is no Python, configures nothing or several things, or configures what no
@@ -119,23 +119,25 @@ def read(
             converters[record.name] = None
         if converts and GATHERS_FP8 in record.values:
             values[f"float8.{GATHERS_FP8}"] = record.values[GATHERS_FP8]
-    return _reading(values, converters, besides, _model(config, module, tree, folder), {})
+    return _reading(values, converters, command_line, _model(config, module, tree, folder), {})
 
 
 def _reading(
     values: Mapping[str, object],
     converters: Iterable[str],
-    besides: Mapping[str, str] | None,
+    command_line: Mapping[str, str] | None,
     model: NamedModel,
     spelled: Mapping[str, str],
 ) -> LaunchReading:
-    known, alone, names = known_keys("torchtitan"), besides is None, tuple(converters)
-    given = Sections(known, values, values, besides or {}, spelled, converters=names, alone=alone)
+    known, alone, names = known_keys("torchtitan"), command_line is None, tuple(converters)
+    given = Sections(
+        known, values, values, command_line or {}, spelled, converters=names, alone=alone
+    )
     return given.reading({**settings_of(given), **model.settings}, no_model=model.why)
 
 
-def read_toml(text: str, besides: Mapping[str, str] | None = None) -> LaunchReading:
-    """The plan of a train configuration in TOML; settings ``besides`` as of ``read``.
+def read_toml(text: str, command_line: Mapping[str, str] | None = None) -> LaunchReading:
+    """The plan of a train configuration in TOML; settings ``command_line`` as of ``read``.
 
     Raises: InputError: it is no TOML, has no mark of torchtitan, or configures what no plan of
         phaze is.
@@ -156,7 +158,7 @@ def read_toml(text: str, besides: Mapping[str, str] | None = None) -> LaunchRead
     placed, spelled = _placed(given)
     known_keys("torchtitan").check_spelling(placed)
     model = named_model((str(given.get("model.name")),), given.get("model.flavor"))
-    return _reading(placed, map(str, names), besides, model, spelled)
+    return _reading(placed, map(str, names), command_line, model, spelled)
 
 
 def _placed(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, str]]:

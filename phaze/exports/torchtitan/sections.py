@@ -160,7 +160,7 @@ def settings_of(given: Sections) -> dict[str, object]:
         "overlap_gradients": True,  # it always reduces them while the backward pass runs
     }
     found |= _sharding(given, found)
-    dp = replicas_of(given.besides, found)
+    dp = replicas_of(given.command_line, found)
     found |= _batches(given, dp) | _stages(given) | _arithmetic(given) | _recomputed(given)
     rotation = "parallelism.context_parallel_rotate_method"
     if found["cp"] != 1 and given.text(rotation, "allgather") == "alltoall":
@@ -209,7 +209,7 @@ def _sharding(given: Sections, degrees: Mapping[str, object]) -> dict[str, objec
         given.untold[REPLICAS] = HYBRID
     stage = _stage(policy, given.degree(STAGES) > 1)
     if shards == -1:  # all ranks that are left: the file does not say how many
-        if not given.alone and replicas_of(given.besides, degrees) is None:
+        if not given.alone and replicas_of(given.command_line, degrees) is None:
             raise InputError(
                 f"{SHARDS} is -1, also by default: all devices that are left share the weights, "
                 f"and the file does not say how many there are; {OF_REPLICAS}"
@@ -282,7 +282,7 @@ def _global_batch(
     Gradients of several rounds are summed by ``Trainer.train_step``, each of which fills and
     empties the pipeline. A batch of the command line counts before that of the file.
     """
-    whole = given_number(given.besides, "global_batch_size") or batch
+    whole = given_number(given.command_line, "global_batch_size") or batch
     rounds = 1 if dp is None or given.degree(STAGES) == 1 else whole // (each * dp)
     if rounds > 1 and dp is not None:
         given.untold[path if batch else STAGES] = (
