@@ -12,7 +12,7 @@ import numpy as np
 from Estimator.network.links import transfer_costs
 from Estimator.pass_parts import PassParts
 from Estimator.plans.groups import GroupNetwork, layer_groups
-from Estimator.plans.layer_costs import PassCosts, moded_layers, run_again, summed_parts
+from Estimator.plans.layer_costs import moded_layers, run_again, summed_parts
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import Messages
 from Estimator.plans.stage_price import StagePrice
@@ -110,13 +110,20 @@ class _Stage:
     def _shown(self) -> float:
         """Part of the tensor-parallel communication of the stage that nothing hides, as
         ``Estimator.plans.iteration`` has it."""
-        costs = self.priced.costs
         chunks = range(self.stage, self.priced.plan.chunks, self.priced.plan.pp)
         layers = [layer for chunk in chunks for layer in self._distinct(chunk)]
-        passes = (costs.forward, costs.recompute, costs.backward)
-        every = [_summed(self.priced, each, layers) for each in passes]
+        every = self._parts_of(layers)
         whole_s = sum(each.tensor_s + each.sequence_s for each in every)
         return 1.0 - self.parts.hidden_tensor_s / whole_s if whole_s else 1.0
+
+    def _parts_of(self, layers: Sequence[int]) -> list[PassParts]:
+        """Seconds by cause of the forward pass, of what is recomputed, and of the backward pass."""
+        priced, costs = self.priced, self.priced.costs
+        excess = priced.rates.straggler_excess
+        return [
+            summed_parts(each, priced.configuration, layers, excess)
+            for each in (costs.forward, costs.recompute, costs.backward)
+        ]
 
     def passes(self, chunk: int) -> tuple[PassWork, PassWork]:
         """Forward and backward pass of ``chunk``."""
@@ -129,10 +136,7 @@ class _Stage:
             ahead += layer.forward.operators
             again += (*run_again(layer, moded[place].mode), *layer.backward.operators)
         share = priced.sizes.layers[chunk] / priced.sizes.layers[self.stage :: priced.plan.pp].sum()
-        parts = [
-            _summed(priced, each, layers)
-            for each in (costs.forward, costs.recompute, costs.backward)
-        ]
+        parts = self._parts_of(layers)
         forward, backward = self._pass(ahead, parts[:1]), self._pass(again, parts[1:])
         traffic = self.traffic
         forward = replace(forward, gathers=_shares(traffic.forward_gathers, share))
@@ -176,10 +180,6 @@ class _Stage:
         flops = sum(each.flops for each in operators)
         moved = sum(each.bytes_read + each.bytes_written for each in operators)
         return PassWork(float(flops), float(moved), within=tuple(within))
-
-
-def _summed(priced: PricedPlan, costs: PassCosts, layers: Sequence[int]) -> PassParts:
-    return summed_parts(costs, priced.configuration, layers, priced.rates.straggler_excess)
 
 
 def _shares(traffic: Iterable[Traffic], share: float) -> tuple[Traffic, ...]:

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -31,23 +31,15 @@ class Known:
         for each in (name, plain):
             if each in self.names:
                 return self.names[each]
-        found = self._any_pattern.fullmatch(plain)
-        if found is None:
-            return Meaning(KeyKind.UNKNOWN)
-        return [*self.patterns.values()][(found.lastindex or 1) - 1]
-
-    @cached_property
-    def _any_pattern(self) -> re.Pattern[str]:
-        """All patterns, a group each; the first of several that match counts."""
-        return re.compile(
-            "|".join(f"({'.*'.join(map(re.escape, each.split('*')))})" for each in self.patterns)
-        )
+        patterns = (each for each in self.patterns if fnmatchcase(plain, each))
+        pattern = next(patterns, None)  # the first of several counts
+        return Meaning(KeyKind.UNKNOWN) if pattern is None else self.patterns[pattern]
 
     def is_known(self, name: str) -> bool:
         """Whether anything is known of an argument."""
         return self.meaning(name).kind is not KeyKind.UNKNOWN
 
-    @property
+    @cached_property
     def read(self) -> frozenset[str]:
         """Names of the arguments that are read."""
         return frozenset(
