@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from GraphExtractor.permission import files_to_run
 from phaze.cli import mode
 from phaze.cli.exit_status import DONE
+from phaze.exports.registry import HOMES, exporter
 from phaze_common.errors import InputError
 from phaze_common.files import user_path
 from phaze_common.numbers import percent
@@ -20,17 +21,6 @@ if TYPE_CHECKING:
     from phaze.exports.launch import ExportedFile
 
 logger = logging.getLogger(__name__)
-
-
-EXPORTED = (
-    "megatron_lm",
-    "megatron_bridge",
-    "torchtitan",
-    "accelerate",
-    "deepspeed",
-    "hf_trainer",
-    "chakra",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +33,7 @@ class Export(mode.Command):
     source: str = mode.word(
         mode.REQUIRED, "folder of a run, its best.json, or a YAML file of a plan", "RUN|PLAN"
     )
-    to: str = mode.flag(mode.REQUIRED, f"program to launch with: {', '.join(EXPORTED)}", "NAME")
+    to: str = mode.flag(mode.REQUIRED, f"program to launch with: {', '.join(HOMES)}", "NAME")
     job: str | None = mode.flag(
         None, "also write a job file that starts it on every node", "slurm|kubernetes"
     )
@@ -59,7 +49,6 @@ class Export(mode.Command):
 def run(command: Export) -> int:
     """Write the files that launch the plan of a run, or refuse what the program cannot be told."""
     from phaze.exports.jobs import check_job, job_file
-    from phaze.exports.registry import exporter
     from phaze.studies.exported_plan import launch_of, nearest
 
     program = exporter(command.to)

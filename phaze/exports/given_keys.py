@@ -10,10 +10,11 @@ line of its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any, Self
 
 from phaze.exports.near_names import near_name
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
@@ -21,9 +22,10 @@ from phaze_common.echo import clipped, kind_of
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import read_yaml
 
+# of files of several programs
+HYBRID = "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
 AS_DESCRIBED = "the software is priced as it is described, whatever this says"
 HOME = Path(__file__).parent / "known_keys"
-# values that turn any key off, or leave it to the program
 # values that turn any key off, or leave it to the program
 OFF = (None, False, "auto", "none", "None", "no", "NO", "", (), 0)
 LONGEST_VALUE = 60  # characters of a value that are shown
@@ -32,11 +34,12 @@ MOST_KEYS = 20_000  # of a file; the largest configurations have some hundred
 
 
 @dataclass(frozen=True)
-class Untold:
-    """Why a key changes the answer in a way that no plan says, and the values with which it does
-    not."""
+class Meaning:
+    """The kind of a key, why it is of that kind, and values ``off`` with which it changes
+    nothing."""
 
-    reason: str
+    kind: KeyKind
+    reason: str = ""
     off: tuple[object, ...] = ()
 
 
@@ -46,25 +49,23 @@ class KnownKeys:
 
     program: str
     version: str
-    read: frozenset[str]
-    no_effect: frozenset[str]
-    usual: frozenset[str]
-    not_expressible: Mapping[str, Untold]
+    meanings: Mapping[str, Meaning]
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """Paths of the keys that are read."""
+        return frozenset(path for path, each in self.meanings.items() if each.kind is KeyKind.READ)
 
     def kind_of(self, path: str, value: object) -> tuple[KeyKind, str]:
         """What becomes of the key at ``path`` with ``value``, and why where no plan says it."""
-        for name in _names(path):
-            if name in self.read:
-                return KeyKind.READ, ""
-            untold = self.not_expressible.get(name)
-            if untold is not None:
-                off = is_off(value) or any(_same(value, each) for each in untold.off)
-                return (KeyKind.NO_EFFECT, "") if off else (KeyKind.NOT_EXPRESSIBLE, untold.reason)
-            if name in self.no_effect:
-                return KeyKind.NO_EFFECT, ""
-            if name in self.usual:
-                return (KeyKind.NO_EFFECT, "") if is_off(value) else (KeyKind.USUAL, AS_DESCRIBED)
-        return KeyKind.UNKNOWN, ""
+        name = next((each for each in _names(path) if each in self.meanings), None)
+        if name is None:
+            return KeyKind.UNKNOWN, ""
+        meaning = self.meanings[name]
+        off = is_off(value) or any(_same(value, each) for each in meaning.off)
+        if off and meaning.kind is not KeyKind.READ:
+            return KeyKind.NO_EFFECT, ""
+        return meaning.kind, meaning.reason
 
     def check_spelling(self, given: Mapping[str, object]) -> None:
         """Refuse a key that no list names itself and whose name is nearly that of one that is read.
@@ -76,10 +77,8 @@ class KnownKeys:
         beside = defaultdict[str, set[str]](set)
         for path in self.read:
             beside[path.rpartition(".")[0]].add(path)
-        listed = self.read | self.no_effect | self.usual | self.not_expressible.keys()
         for path, value in given.items():
-            read = path in listed or self.kind_of(path, value)[0] is KeyKind.READ
-            if read:
+            if path in self.meanings or self.kind_of(path, value)[0] is KeyKind.READ:
                 continue
             near = near_name(path, left) or near_name(path, beside.get(path.rpartition(".")[0], ()))
             if near is not None:
@@ -88,90 +87,106 @@ class KnownKeys:
                     "Correct it or leave it out"
                 )
 
-    def reading(
-        self,
-        settings: Mapping[str, object],
-        given: Mapping[str, object],
-        untold: Mapping[str, str] | None = None,
-        taken: Container[str] = (),
-        usual: Mapping[str, str] | None = None,
-    ) -> LaunchReading:
-        """``settings`` with every key that is ``given``.
-
-        ``untold`` are keys that no plan says as they are here, and why; ``taken`` those that one
-        says as they are here, although the list has them among those that none does; ``usual``
-        those priced as is usual, and what that is.
-        """
-        keys = list[LaunchKey]()
-        for path, value in given.items():
-            if usual and path in usual:
-                kind, why = KeyKind.USUAL, usual[path]
-            elif untold and path in untold:
-                kind, why = KeyKind.NOT_EXPRESSIBLE, untold[path]
-            else:
-                kind, why = (KeyKind.READ, "") if path in taken else self.kind_of(path, value)
-            keys.append(LaunchKey(path, shown(value), kind, why))
-        return LaunchReading(self.program, settings, tuple(keys))
-
 
 @dataclass
 class GivenKeys:
-    """Values of a launch file of ``program``, and what is noted of its keys while they are read.
+    """The ``content`` of a launch file, its values by their paths, ``keys``, and what is noted of
+    them while they are read.
 
-    ``besides`` are settings of the command line, by their keys. What ``untold``, ``usual`` and
-    ``taken`` are, see ``KnownKeys.reading``.
+    ``command_line`` are its settings, by their keys. ``untold`` are keys that no plan says as they
+    are here, and why; ``taken`` those that one says as they are here, although the list has them
+    among those that none does; ``usual`` those priced as is usual, and what that is. ``spelled``
+    has the names that the file has for paths that are written otherwise here.
     """
 
-    program: str
+    known: KnownKeys
     content: Mapping[str, object]
-    besides: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, object]
+    command_line: Mapping[str, str] = field(default_factory=dict)
+    spelled: Mapping[str, str] = field(default_factory=dict)
     untold: dict[str, str] = field(default_factory=dict)
     usual: dict[str, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
 
+    @classmethod
+    def of(
+        cls, name: str, content: Mapping[str, object], command_line: Mapping[str, str] | None = None
+    ) -> Self:
+        """Those of the nested ``content`` of a file of the program of ``known_keys/NAME.yaml``.
+
+        Raises:
+            InputError: a key is nearly one that is read, or there are far too many.
+        """
+        known, keys = known_keys(name), flattened(content)
+        known.check_spelling(keys)
+        return cls(known, content, keys, command_line or {})
+
     def value(self, path: str) -> object:
         """The value at ``path``, ``zero_optimization.stage``; None where there is none."""
-        *homes, name = path.split(".")
+        home, _, name = path.rpartition(".")
+        return (self.part(home) if home else self.content).get(name)
+
+    def part(self, path: str) -> Mapping[str, object]:
+        """The object of keys at ``path``; see ``part``."""
         place = self.content
-        for home in homes:
-            place = part(place, home, self.program)
-        return place.get(name)
+        for name in path.split("."):
+            place = part(place, name, self.known.program)
+        return place
 
-    def size(self, path: str) -> int | None:
-        """The whole number at ``path``; see ``whole``."""
-        return whole(self.value(path), path)
+    def first(self, *paths: str) -> object:
+        """The first value that is given and not null."""
+        return next((value for path in paths if (value := self.value(path)) is not None), None)
 
-    def flag(self, path: str) -> bool:
-        """The switch at ``path``; see ``truth``."""
-        return truth(self.value(path), path)
+    def size(self, *paths: str) -> int | None:
+        """The whole number at the first of ``paths`` that is given; see ``whole``."""
+        return whole(self.first(*paths), paths[0])
 
-    def choice(self, path: str, allowed: Collection[str], usual: str) -> str:
+    def flag(self, *paths: str) -> bool:
+        """The switch at the first of ``paths`` that is given; see ``truth``."""
+        return truth(self.first(*paths), paths[0])
+
+    def word(self, path: str, allowed: Collection[str], usual: str) -> str:
         """The word at ``path``, ``usual`` where there is none.
 
         Raises:
             InputError: it is not among those ``allowed``.
         """
-        value = self.value(path)
-        word = str(value or usual)
+        word = str(self.value(path) or usual)
         if word not in allowed:
-            raise InputError(f"{path} is {written(value)}; give {' or '.join(allowed)}")
+            raise refused(path, word, " or ".join(allowed))
         return word
+
+    def reading(self, settings: Mapping[str, object], **others: Any) -> LaunchReading:
+        """``settings`` with every key that is given, and ``others`` of what a reading says."""
+        keys = tuple(
+            LaunchKey(self.spelled.get(path, path), shown(value), *self._kind_of(path, value))
+            for path, value in self.keys.items()
+        )
+        return LaunchReading(self.known.program, settings, keys, **others)
+
+    def _kind_of(self, path: str, value: object) -> tuple[KeyKind, str]:
+        if path in self.usual:
+            return KeyKind.USUAL, self.usual[path]
+        if path in self.untold:
+            return KeyKind.NOT_EXPRESSIBLE, self.untold[path]
+        return (KeyKind.READ, "") if path in self.taken else self.known.kind_of(path, value)
 
 
 @cache
 def known_keys(name: str) -> KnownKeys:
     """The list ``known_keys/NAME.yaml``."""
     content = read_yaml(HOME / f"{name}.yaml")
-    untold = {
-        path: Untold(entry)
-        if isinstance(entry, str)
-        else Untold(entry["reason"], tuple(map(_frozen, entry["unless"])))
-        for path, entry in content["not_expressible"].items()
+    kinds = {
+        "priced_as_usual": Meaning(KeyKind.USUAL, AS_DESCRIBED),
+        "no_effect": Meaning(KeyKind.NO_EFFECT),
+        "read": Meaning(KeyKind.READ),
     }
-    read, no_effect, usual = (
-        frozenset(content.get(kind, ())) for kind in ("read", "no_effect", "priced_as_usual")
-    )
-    return KnownKeys(content["program"], str(content["version"]), read, no_effect, usual, untold)
+    found = {path: meaning for kind, meaning in kinds.items() for path in content.get(kind, ())}
+    for path, entry in content["not_expressible"].items():
+        given = entry if isinstance(entry, dict) else {"reason": entry, "unless": ()}
+        off = tuple(map(_frozen, given["unless"]))
+        found[path] = Meaning(KeyKind.NOT_EXPRESSIBLE, given["reason"], off)
+    return KnownKeys(content["program"], str(content["version"]), found)
 
 
 def flattened(content: Mapping[str, object]) -> dict[str, object]:
@@ -214,6 +229,11 @@ def shown(value: object) -> str:
 def written(value: object) -> str:
     """As ``shown``, a text in quotes: ``"2048"`` is no number."""
     return shown(repr(value) if type(value) is str else value)
+
+
+def refused(path: str, value: object, taken: str) -> InputError:
+    """The refusal of a value at ``path`` in place of which one that is ``taken`` is to be given."""
+    return InputError(f"{path} is {written(value)}; give {taken}")
 
 
 def part(content: Mapping[str, object], name: str, program: str) -> Mapping[str, object]:

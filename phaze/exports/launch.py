@@ -54,6 +54,14 @@ class Launch:
         """What runs the plan; None where it was not priced."""
         return None if self.priced is None else self.priced.machine
 
+    @property
+    def predictions(self) -> tuple[str, ...]:
+        """What is predicted of it, in sentences."""
+        seconds, memory = self.iteration_s, self.memory_bytes
+        time = f"Predicted: {seconds:.4g} s an iteration." if seconds is not None else ""
+        held = f"{memory / 2**30:.4g} GiB on the fullest device" if memory is not None else ""
+        return tuple(filter(None, (time, held and f"Predicted: {held}.")))
+
     @cached_property
     def shape(self) -> DecoderShape | None:
         """The model as launchers are told it; None where it is no decoder of blocks alike."""

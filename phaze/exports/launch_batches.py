@@ -18,9 +18,8 @@ def given_number(given: Mapping[str, str], key: str) -> int | None:
     """A whole number of the command line; None where it is not given, or is none, which its own
     reader says."""
     word = given.get(key, "")
-    return (
-        int(word) if word.isascii() and word.isdecimal() and len(word) < 10 and int(word) else None
-    )
+    is_number = word.isascii() and word.isdecimal() and len(word) < 10
+    return (int(word) or None) if is_number else None
 
 
 def devices_of_a_replica(
@@ -56,9 +55,8 @@ def accumulated(
 ) -> dict[str, object]:
     """The global batch of ``steps`` micro-batches, where the command line does not give it and all
     of its factors are known."""
-    micro = given_number(given, "micro_batch_size") or whole(
-        found.get("micro_batch_size"), "micro_batch_size"
-    )
+    name = "micro_batch_size"
+    micro = given_number(given, name) or whole(found.get(name), name)
     replicas = replicas_of(given, found)
     if steps == 1 or "global_batch_size" in given or micro is None or replicas is None:
         return {}
@@ -116,9 +114,9 @@ class ProductRule:
         Raises:
             InputError: the sizes contradict their number, or say nothing without it.
         """
-        micro: dict[str, object] = (
-            {} if self.micro_batch is None else {"micro_batch_size": self.micro_batch}
-        )
+        micro: dict[str, object] = {}
+        if self.micro_batch is not None:
+            micro["micro_batch_size"] = self.micro_batch
         steps = self.steps or 1
         if replicas is None:
             if self.batch is not None:
@@ -132,17 +130,13 @@ class ProductRule:
                     f"{OF_REPLICAS}"
                 )
             return micro
+        if self.batch is None and self.micro_batch:
+            return micro | {"global_batch_size": self.micro_batch * steps * replicas}
         if self.batch is None:
-            return micro | (
-                {"global_batch_size": self.micro_batch * steps * replicas}
-                if self.micro_batch
-                else {}
-            )
+            return micro
         product = (self.micro_batch or 1) * steps * replicas * self._counted
-        even = (
-            self.batch == product if self.micro_batch and self.steps else self.batch % product == 0
-        )
-        if not even:
+        even = self.batch % product == 0
+        if not even or (self.micro_batch and self.steps and self.batch != product):
             sizes = "train_micro_batch_size_per_gpu x gradient_accumulation_steps"
             raise InputError(
                 f"train_batch_size {self.batch} is not shared out evenly by "
@@ -157,12 +151,8 @@ class ProductRule:
     def note(self, batch: object) -> str:
         """What is to be said of the file's batch where ``batch``, which is trained on, is less;
         empty where it is not."""
-        if (
-            self.batch is None
-            or self.tensor_parallel == 1
-            or batch == self.batch
-            or not isinstance(batch, int)
-        ):
+        counted = self.batch is not None and self.tensor_parallel > 1
+        if not counted or batch == self.batch or not isinstance(batch, int):
             return ""
         return (
             f"DeepSpeed counts each of the {self.tensor_parallel} devices of tensor parallelism in "

@@ -53,9 +53,8 @@ class Content:
     text: str
     name: str = ""  # of the configuration to take, where a file has several
     folder: Path = Path()  # that the file lies in
-    given: Mapping[str, str] | None = (
-        None  # settings of the command line by their keys; None: there is none
-    )
+    # settings of the command line by their keys; None: there is none
+    given: Mapping[str, str] | None = None
 
     @cached_property
     def json(self) -> object:
@@ -85,9 +84,8 @@ class Content:
     def starts(self, recognises: Callable[[str], bool]) -> bool:
         """Whether it is a script that names another one beside it which is recognised."""
         ends = [found.end() for found in islice(_SCRIPT.finditer(self.text), MOST_STARTED)]
-        words = [
-            re.split(r"[^\w.-]", self.text[max(0, end - LONGEST_NAME) : end])[-1] for end in ends
-        ]
+        before = [self.text[max(0, end - LONGEST_NAME) : end] for end in ends]
+        words = [re.split(r"[^\w.-]", text)[-1] for text in before]
         others = [self.beside(word) for word in dict.fromkeys(words)]
         return any(text is not None and recognises(text) for text in others)
 
@@ -108,9 +106,8 @@ class Reader:
     recognises: Callable[[Content], bool]
     read: Callable[[Content], LaunchReading]
     marks: tuple[str, ...] = ()  # words of a damaged file by which it would be of this kind
-    software: str = (
-        ""  # the listed framework that is nearest, where it is not that of devices as a rule
-    )
+    # the listed framework that is nearest, where it is not that of devices as a rule
+    software: str = ""
 
 
 PYTORCH = "pytorch_fsdp"
@@ -196,11 +193,8 @@ def read_launch(path: Path, given: Mapping[str, str] | None = None) -> LaunchRea
 def _beside(reading: LaunchReading, given: Mapping[str, str]) -> LaunchReading:
     """Without the replicas of the file where the command line gives devices, of which they are a
     part."""
-    if "devices" not in given or "dp" not in reading.settings:
-        return reading
-    return replace(
-        reading, settings={key: value for key, value in reading.settings.items() if key != "dp"}
-    )
+    own = {key: value for key, value in reading.settings.items() if key != "dp"}
+    return replace(reading, settings=own) if "devices" in given else reading
 
 
 def reading_of(content: Content) -> LaunchReading:
@@ -212,12 +206,8 @@ def reading_of(content: Content) -> LaunchReading:
     for reader in READERS:
         if reader.recognises(content):
             return replace(reader.read(content), software=reader.software)
-    damaged = (
-        content.json is None
-        and content.yaml is None
-        and not content.toml
-        and not _FLAGS.search(content.text)
-    )
+    parsed = content.json is not None or content.yaml is not None or content.toml
+    damaged = not parsed and not _FLAGS.search(content.text)
     for reader in READERS if damaged else ():
         if any(mark in content.text for mark in reader.marks):
             return reader.read(content)  # it is damaged, and the reader says where
@@ -258,11 +248,8 @@ def _other(content: Content) -> str:
         return "it is the configuration of a model, not of a launch; give it with --model"
     if "num_stages" in found and "num_gpus" in found:
         return "it is a plan of Aceso; price it with python -m third_party.aceso evaluate"
-    if (
-        "phaze_version" in found
-        or "accelerator" in found
-        or ({"tp", "pp", "dp", "micro_batch_size"} & found.keys())
-    ):
+    of_phaze = {"phaze_version", "accelerator", "tp", "pp", "dp", "micro_batch_size"}
+    if of_phaze & found.keys():
         return "it is a plan of phaze, not a launch of another program; give it with --plan"
     return (
         "it is no launch file that is known: no name in it is one that only such a program "

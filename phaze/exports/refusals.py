@@ -17,6 +17,9 @@ ON_HOST = Offload(optimizer=1.0, gradients=1.0, weights=1.0)
 # gradients, moments and main weights
 IN_FP32 = StateFormats(StateDtype.FP32, MomentDtype.FP32, StateDtype.FP32)
 NO_OFFLOAD = ("optimizer=0.0",)  # nothing in host memory; a setting with no terms is none
+ALL_OR_NONE = (
+    "it keeps weights, gradients and optimizer state in host memory all together or not at all"
+)
 Refusals = Iterator[UnsupportedPlan]
 
 
@@ -43,9 +46,8 @@ def two_axes(launch: Launch) -> Refusals:
 def cut_layers(launch: Launch) -> Refusals:
     """Stages that begin inside layers, or hold them in another order than the model runs them."""
     if launch.degrees.stage_cuts is not StageCuts.BETWEEN:
-        yield unsupported(
-            "its stages begin between layers, not inside them", stage_cuts=StageCuts.BETWEEN.value
-        )
+        what = "its stages begin between layers, not inside them"
+        yield unsupported(what, stage_cuts=StageCuts.BETWEEN.value)
     if launch.plan.stages_differ:
         yield unsupported("its stages are all trained alike")
     if tuple(layer for stage in launch.plan.stages for layer in stage.layers) != launch.layers:
@@ -57,11 +59,9 @@ def part_batches(launch: Launch) -> Refusals:
     degrees = launch.degrees
     of_all = degrees.micro_batch_size * degrees.dp
     if degrees.global_batch_size % of_all:
-        yield unsupported(
-            f"a global batch of {degrees.global_batch_size} is no multiple of {of_all}, one "
-            "micro-batch of each replica",
-            global_batch_size=degrees.micro_batches * of_all,
-        )
+        what = f"a global batch of {degrees.global_batch_size} is no multiple of {of_all}"
+        whole = degrees.micro_batches * of_all
+        yield unsupported(f"{what}, one micro-batch of each replica", global_batch_size=whole)
 
 
 def part_nodes(launch: Launch) -> Refusals:
@@ -69,10 +69,8 @@ def part_nodes(launch: Launch) -> Refusals:
     processes."""
     devices, node = launch.degrees.devices, launch.devices_per_node
     if devices > node and devices % node:
-        yield unsupported(
-            f"{devices} devices do not fill {launch.nodes} nodes of {node}, and each node starts "
-            "as many processes"
-        )
+        what = f"{devices} devices do not fill {launch.nodes} nodes of {node}"
+        yield unsupported(f"{what}, and each node starts as many processes")
 
 
 def other_order(launch: Launch) -> Refusals:
@@ -82,9 +80,8 @@ def other_order(launch: Launch) -> Refusals:
     nests = isinstance(order, Assignment) and _nests(order)
     if order is not GroupOrder.DATA_INNER and not alike and not nests:
         own = GroupOrder.DATA_INNER.value
-        yield unsupported(
-            f"its groups nest as {own} over consecutive devices, not as {order}", group_order=own
-        )
+        what = f"its groups nest as {own} over consecutive devices, not as {order}"
+        yield unsupported(what, group_order=own)
 
 
 def _nests(order: Assignment) -> bool:
@@ -99,9 +96,8 @@ def _nests(order: Assignment) -> bool:
 def serial_gradients(launch: Launch) -> Refusals:
     """Gradients that are to be reduced only behind the backward pass."""
     if launch.plan.overlap_gradients is False and launch.degrees.dp * launch.degrees.cp > 1:
-        yield unsupported(
-            "it always reduces gradients while the backward pass runs", overlap_gradients=True
-        )
+        what = "it always reduces gradients while the backward pass runs"
+        yield unsupported(what, overlap_gradients=True)
 
 
 def divided_heads(launch: Launch) -> Refusals:
@@ -109,12 +105,9 @@ def divided_heads(launch: Launch) -> Refusals:
     shape, degrees = launch.shape, launch.degrees
     if shape is not None and (shape.kv_heads % degrees.tp or shape.heads % degrees.tp):
         tp = gcd(degrees.tp, shape.kv_heads, shape.heads)
-        yield unsupported(
-            f"tp {degrees.tp} does not divide {shape.heads} heads and {shape.kv_heads} of keys and "
-            "values",
-            tp=tp,
-            **more_replicas(launch, degrees.tp // tp),
-        )
+        heads = f"{shape.heads} heads and {shape.kv_heads} of keys and values"
+        near = more_replicas(launch, degrees.tp // tp)
+        yield unsupported(f"tp {degrees.tp} does not divide {heads}", tp=tp, **near)
 
 
 def pipeline(launch: Launch, program: str) -> Refusals:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
-from phaze.exports.launch import Exporter
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
+
+if TYPE_CHECKING:
+    from phaze.exports.launch import Exporter
 
 HOMES = {  # modules with an ``EXPORTER``, imported when it is asked for
     "megatron_lm": "phaze.exports.megatron_lm.exporter",

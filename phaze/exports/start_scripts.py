@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from phaze.exports.launch import Launch
+from phaze.exports.launch import ExportedFile, Launch
 
-HEAD = ("#!/usr/bin/env bash", "set -euo pipefail", 'cd "$(dirname "$0")"')
+RUN = "run.sh"
+
+
+def run_script(*lines: str, comments: tuple[str, ...] = ()) -> ExportedFile:
+    """A script of ``lines`` that run in its folder, behind ``comments``."""
+    head = ("#!/usr/bin/env bash", *comments, "set -euo pipefail", 'cd "$(dirname "$0")"')
+    return ExportedFile(RUN, "\n".join((*head, *lines)) + "\n", executable=True)
 
 
 def on_each_node(launch: Launch) -> list[str]:

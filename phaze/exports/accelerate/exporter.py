@@ -29,7 +29,7 @@ from Estimator.plans.offload import NOTHING
 from phaze.exports import refusals
 from phaze.exports.launch import ExportedFile, Exporter, Launch, unsupported
 from phaze.exports.refusals import NO_OFFLOAD, ON_HOST, Refusals
-from phaze.exports.start_scripts import HEAD, on_each_node
+from phaze.exports.start_scripts import RUN, on_each_node, run_script
 from phaze.exports.words import commented
 from phaze_common.choices import Attention, KeyExchange, Precision, Recompute
 
@@ -71,10 +71,9 @@ def _sequences(launch: Launch) -> Refusals:
     if degrees.attention is not Attention.FLASH:
         yield unsupported("with context parallelism its attention is fused", attention="flash")
     if length % parts:
-        yield unsupported(
-            f"sequences of {length} tokens are no multiple of {parts}, two parts for each device",
-            sequence_length=-(-length // parts) * parts,
-        )
+        what = f"sequences of {length} tokens are no multiple of {parts}"
+        longer = -(-length // parts) * parts
+        yield unsupported(f"{what}, two parts for each device", sequence_length=longer)
 
 
 def _offload(launch: Launch) -> Refusals:
@@ -86,11 +85,8 @@ def _offload(launch: Launch) -> Refusals:
         what = "it keeps nothing in host memory where FSDP shards nothing"
         yield unsupported(what, offload=NO_OFFLOAD)
     if held not in (NOTHING, ON_HOST):
-        yield unsupported(
-            "it keeps weights, gradients and optimizer state in host memory all together or not "
-            "at all",
-            offload=replace(ON_HOST, activations=offload.activations).terms,
-        )
+        near = replace(ON_HOST, activations=offload.activations)
+        yield unsupported(refusals.ALL_OR_NONE, offload=near.terms)
     if held and degrees.zero_stage == 1 and degrees.micro_batches > 1:
         what = "it keeps gradients in host memory only where it shards them"
         yield unsupported(what, zero_stage=2)
@@ -102,11 +98,10 @@ def _offload(launch: Launch) -> Refusals:
 
 def files(launch: Launch) -> tuple[ExportedFile, ...]:
     """``accelerate.yaml``, ``settings.py`` with what the training script gives, and ``run.sh``."""
-    run = script(launch, "your training script, which uses settings.py")
     return (
         ExportedFile("accelerate.yaml", configuration(launch)),
         ExportedFile("settings.py", _settings(launch)),
-        ExportedFile("run.sh", run, executable=True),
+        script(launch, "your training script, which uses settings.py"),
     )
 
 
@@ -204,7 +199,7 @@ def accelerator() -> Accelerator:
 '''
 
 
-def script(launch: Launch, what: str) -> str:
+def script(launch: Launch, what: str) -> ExportedFile:
     """``run.sh``: ``accelerate launch`` of ``train.py``, which is ``what``."""
     where = ""
     if launch.nodes > 1:
@@ -212,13 +207,11 @@ def script(launch: Launch, what: str) -> str:
             ' --machine_rank "$NODE_RANK" --main_process_ip "$MASTER_ADDR" '
             '--main_process_port "${MASTER_PORT:-29500}"'
         )
-    lines = (
-        *HEAD,
+    return run_script(
         *on_each_node(launch),
         f"# train.py: {what}",
         f'exec accelerate launch --config_file accelerate.yaml{where} train.py "$@"',
     )
-    return "\n".join(lines) + "\n"
 
 
 REFUSALS = (
@@ -238,4 +231,4 @@ REFUSALS = (
     refusals.part_nodes,
     refusals.serial_gradients,
 )
-EXPORTER = Exporter(NAME, "accelerate", REFUSALS, files, node_script="run.sh")
+EXPORTER = Exporter(NAME, "accelerate", REFUSALS, files, node_script=RUN)

@@ -9,82 +9,55 @@ gradients are accumulated.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 from Estimator.plans.offload import Offload
-from phaze.exports.deepspeed.reader import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE, own_gradients
-from phaze.exports.given_keys import (
-    flattened,
-    is_off,
-    known_keys,
-    part,
-    shown,
-    truth,
-    whole,
-    written,
+from phaze.exports.deepspeed.reader import (
+    INSTEAD_OF_DEEPSPEED,
+    OF_COMMAND_LINE,
+    ON_NVME,
+    own_gradients,
+    zero_stage,
 )
+from phaze.exports.given_keys import HYBRID, GivenKeys, is_off, refused, truth
 from phaze.exports.launch_batches import accumulation, devices_of_a_replica
 from phaze.settings.launched import LaunchReading
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import parse_yaml
 
-PROGRAM = "accelerate"
 FORMATS = {"no": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8"}
-# of FSDP 1, by name and number (torch.distributed.fsdp.ShardingStrategy), and the ZeRO stage of
-# each
+# of FSDP 1 (torch.distributed.fsdp.ShardingStrategy), in the order of their numbers, and the ZeRO
+# stage of each
 STRATEGIES = {
-    **{
-        "FULL_SHARD": 3,
-        "SHARD_GRAD_OP": 2,
-        "NO_SHARD": 0,
-        "HYBRID_SHARD": 3,
-        "HYBRID_SHARD_ZERO2": 2,
-    },
-    **{"1": 3, "2": 2, "3": 0, "4": 3, "5": 2},
+    "FULL_SHARD": 3,
+    "SHARD_GRAD_OP": 2,
+    "NO_SHARD": 0,
+    "HYBRID_SHARD": 3,
+    "HYBRID_SHARD_ZERO2": 2,
 }
-HYBRID = ("HYBRID_SHARD", "HYBRID_SHARD_ZERO2", "4", "5")
-KINDS = (
-    "NO",
-    "MULTI_GPU",
-    "MULTI_NPU",
-    "MULTI_XPU",
-    "MULTI_HPU",
-    "MULTI_MLU",
-    "MULTI_SDAA",
-    "MULTI_MUSA",
-    "MULTI_NEURON",
-)
-SHARING = ("FSDP", "DEEPSPEED", "MEGATRON_LM", "TP")
-PARTS = ("fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config")
+REPLICATED = ("NO", *(f"MULTI_{kind}" for kind in ("GPU", "NPU", "XPU", "HPU", "MLU")))
+REPLICATED += ("MULTI_SDAA", "MULTI_MUSA", "MULTI_NEURON")
+KINDS = (*REPLICATED, "FSDP", "DEEPSPEED", "MEGATRON_LM", "TP")
 MARKS = (
     "compute_environment",
     "num_processes",
     "num_machines",
     "machine_rank",
     "main_training_function",
-    *PARTS,
+    "fsdp_config",
+    "deepspeed_config",
+    "megatron_lm_config",
+    "parallelism_config",
 )
-
-
-@dataclass
-class _Given:
-    content: Mapping[str, object]
-    besides: Mapping[str, str]
-    untold: dict[str, str] = field(default_factory=dict)
-    usual: dict[str, str] = field(default_factory=dict)
-    steps: int = 1  # micro-batches of an iteration
-    accumulation: str = ""  # the key that says them
-
-    def value(self, home: str, name: str) -> object:
-        """A value of a part; that of FSDP and Megatron-LM has the name of its part before its
-        own."""
-        return part(self.content, home, PROGRAM).get(name)
-
-    def size(self, home: str, name: str) -> int:
-        return whole(self.value(home, name), f"{home}.{name}") or 1
-
-    def flag(self, home: str, name: str) -> bool:
-        return truth(self.value(home, name), f"{home}.{name}")
+SHARES = "parallelism_config.parallelism_config_"  # before the name of a size
+FSDP, DEEPSPEED, MEGATRON = (
+    "fsdp_config.fsdp_",
+    "deepspeed_config.",
+    "megatron_lm_config.megatron_lm_",
+)
+STEPS = {  # micro-batches of an iteration
+    "DEEPSPEED": f"{DEEPSPEED}gradient_accumulation_steps",
+    "MEGATRON_LM": f"{MEGATRON}num_micro_batches",
+}
 
 
 def recognises(content: object) -> bool:
@@ -97,11 +70,11 @@ def recognises(content: object) -> bool:
     )
 
 
-def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchReading:
+def read(text: str, command_line: Mapping[str, str] | None = None) -> LaunchReading:
     """The plan in ``text``, YAML, as settings of ``evaluate``, and what became of its keys; what
     cannot be known is left out.
 
-    Settings ``given_besides`` say the micro-batch of which the file has a number.
+    Settings ``command_line`` say the micro-batch of which the file has a number.
 
     Raises: InputError: it is no YAML, has no mark of accelerate, or has values that accelerate does
         not take.
@@ -113,23 +86,8 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
             "one of accelerate"
         )
     content = {str(key): value for key, value in content.items()}
-    keys, known = flattened(content), known_keys("accelerate")
-    known.check_spelling(keys)
-    given = _Given(content, given_besides or {})
-    kind = str(content["distributed_type"] or "NO").strip("'\"").upper()
-    kind = "NO" if kind == "FALSE" else kind  # YAML reads a bare NO as false
-    if kind in ("MULTI_CPU", "XLA", "TPU") or truth(content.get("use_cpu"), "use_cpu"):
-        given.untold[
-            "use_cpu" if truth(content.get("use_cpu"), "use_cpu") else "distributed_type"
-        ] = (
-            "it trains on processors or by XLA, and is priced as replicas on the device that is "
-            "given"
-        )
-    elif kind not in (*KINDS, *SHARING):
-        raise InputError(
-            f"distributed_type is {written(content.get('distributed_type'))}; give "
-            f"{', '.join((*KINDS, *SHARING))}"
-        )
+    given = GivenKeys.of("accelerate", content, command_line)
+    kind = _kind(given)
     found: dict[str, object] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1} | _axes(given)
     if kind == "FSDP":
         found |= _fsdp(given)
@@ -139,115 +97,112 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
         found |= _megatron(given)
     else:
         found["zero_stage"] = 0
-    if kind not in ("DEEPSPEED", "MEGATRON_LM"):
+    if kind not in STEPS:
         found["overlap_gradients"] = True  # torch always reduces them while the backward pass runs
+    steps = STEPS.get(kind, "") if "zero_stage" in found else ""
+    count = (given.size(steps) or 1) if steps else 1
     found |= _precision(given, kind) | _replicas(given, found)
-    found |= own_gradients(found, given.besides) if kind == "DEEPSPEED" else {}
-    found |= accumulation(given.besides, given.steps, found, given.accumulation, given.untold)
-    machines = content.get("num_machines")
-    nodes = None if machines in (-1, None) else whole(machines, "num_machines")
-    return replace(known.reading(found, keys, given.untold, usual=given.usual), nodes=nodes)
+    found |= own_gradients(found, given.command_line) if kind == "DEEPSPEED" else {}
+    found |= accumulation(given.command_line, count, found, steps, given.untold)
+    return given.reading(found, nodes=_count(given, "num_machines"))
 
 
-def _axes(given: _Given) -> dict[str, object]:
-    home, prefix = "parallelism_config", "parallelism_config_"
-    sizes = {
-        axis: given.size(home, f"{prefix}{axis}_size")
-        for axis in ("tp", "cp", "sp", "dp_replicate", "dp_shard")
-    }
-    if sizes["cp"] > 1 and sizes["sp"] > 1:
+def _kind(given: GivenKeys) -> str:
+    """How processes share the model."""
+    kind = str(given.content["distributed_type"] or "NO").strip("'\"").upper()
+    kind = "NO" if kind == "FALSE" else kind  # YAML reads a bare NO as false
+    of_processors = given.flag("use_cpu")
+    if of_processors or kind in ("MULTI_CPU", "XLA", "TPU"):
+        given.untold["use_cpu" if of_processors else "distributed_type"] = (
+            "it trains on processors or by XLA, and is priced as replicas on the device that is "
+            "given"
+        )
+    elif kind not in KINDS:
+        raise refused("distributed_type", given.value("distributed_type"), ", ".join(KINDS))
+    return kind
+
+
+def _count(given: GivenKeys, path: str) -> int | None:
+    """A number of machines or processes; None where accelerate is to find it."""
+    return None if given.value(path) == -1 else given.size(path)
+
+
+def _axes(given: GivenKeys) -> dict[str, object]:
+    names = ("tp", "cp", "sp", "dp_replicate", "dp_shard")
+    tp, cp, sp, replicas, shards = (given.size(f"{SHARES}{name}_size") or 1 for name in names)
+    if cp > 1 and sp > 1:
         raise InputError(
-            f"{home} has cp_size {sizes['cp']} and sp_size {sizes['sp']}, of which accelerate "
+            f"parallelism_config has cp_size {cp} and sp_size {sp}, of which accelerate "
             "takes one; leave one out"
         )
-    older = given.size("tp_config", "tp_size")  # of accelerate 1.3 to 1.7
-    found: dict[str, object] = {"tp": max(sizes["tp"], older), "cp": max(sizes["cp"], sizes["sp"])}
-    if sizes["sp"] > 1:
+    older = given.size("tp_config.tp_size") or 1  # of accelerate 1.3 to 1.7
+    found: dict[str, object] = {"tp": max(tp, older), "cp": max(cp, sp)}
+    if sp > 1:
         found["exchange"] = "ulysses"
-    elif sizes["cp"] > 1:
-        way = str(given.value(home, f"{prefix}cp_comm_strategy") or "allgather")
-        if way not in ("allgather", "alltoall"):
-            raise InputError(
-                f"{home}.{prefix}cp_comm_strategy is {written(way)}; give allgather or alltoall"
-            )
-        found["exchange"] = "gather" if way == "allgather" else "ring"
-    if sizes["dp_replicate"] > 1 and sizes["dp_shard"] > 1:
-        given.untold[f"{home}.{prefix}dp_replicate_size"] = (
-            "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
-        )
+    elif cp > 1:
+        ways = {"allgather": "gather", "alltoall": "ring"}
+        found["exchange"] = ways[given.word(f"{SHARES}cp_comm_strategy", ways, "allgather")]
+    if replicas > 1 and shards > 1:
+        given.untold[f"{SHARES}dp_replicate_size"] = HYBRID
     return found
 
 
-def _fsdp(given: _Given) -> dict[str, object]:
-    home, reshard = "fsdp_config", given.value("fsdp_config", "fsdp_reshard_after_forward")
-    version = given.size(home, "fsdp_version")
-    strategy = given.value(home, "fsdp_sharding_strategy")
+def _fsdp(given: GivenKeys) -> dict[str, object]:
+    path, by_reshard = f"{FSDP}sharding_strategy", f"{FSDP}reshard_after_forward"
+    strategy, reshard = given.value(path), given.value(by_reshard)
+    version = given.size(f"{FSDP}version") or 1
     name = "FULL_SHARD" if strategy is None else str(strategy).upper()
     if version == 1 and isinstance(reshard, str) and strategy is None:
         name = reshard.upper()  # the name that later versions give it
-    if name not in STRATEGIES:
-        raise InputError(
-            f"{home}.fsdp_sharding_strategy is {written(strategy or reshard)}; give "
-            f"{', '.join(list(STRATEGIES)[:5])}"
-        )
+    names = list(STRATEGIES)
+    if name in ("1", "2", "3", "4", "5"):
+        name = names[int(name) - 1]
+    if name not in names:
+        raise refused(path, strategy or reshard, ", ".join(names))
     stage = STRATEGIES[name]
     if version > 1 and reshard is not None:
-        stage = 3 if truth(reshard, f"{home}.fsdp_reshard_after_forward") else 2
-    if name in HYBRID:
-        path = "fsdp_sharding_strategy" if strategy is not None else "fsdp_reshard_after_forward"
-        given.untold[f"{home}.{path}"] = (
-            "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
-        )
-    sizes = [
-        given.size("parallelism_config", f"parallelism_config_{axis}_size")
-        for axis in ("dp_shard", "cp", "dp_replicate")
-    ]
-    if sizes[0] * sizes[1] == 1 and sizes[2] > 1:  # replicas that hold everything
+        stage = 3 if truth(reshard, by_reshard) else 2
+    if name.startswith("HYBRID"):
+        given.untold[path if strategy is not None else by_reshard] = HYBRID
+    shards, cp, replicas = (
+        given.size(f"{SHARES}{axis}_size") or 1 for axis in ("dp_shard", "cp", "dp_replicate")
+    )
+    if shards * cp == 1 and replicas > 1:  # replicas that hold everything
         stage = 0
-    recomputed = given.flag(home, "fsdp_activation_checkpointing")
-    held = float(given.flag(home, "fsdp_offload_params"))
-    inputs = float(recomputed and given.flag(home, "fsdp_activation_checkpointing_offload"))
+    recomputed = given.flag(f"{FSDP}activation_checkpointing")
+    held = float(given.flag(f"{FSDP}offload_params"))
+    inputs = float(recomputed and given.flag(f"{FSDP}activation_checkpointing_offload"))
     offload = Offload(held, held, held, inputs)
     found: dict[str, object] = {"zero_stage": stage, "recompute": "full" if recomputed else "none"}
     return found | ({"offload": list(offload.terms)} if offload else {})
 
 
-def _deepspeed(given: _Given) -> dict[str, object]:
-    home = "deepspeed_config"
-    file = given.value(home, "deepspeed_config_file")
-    if not is_off(file):
-        if "zero_stage" in given.besides:
-            given.usual[f"{home}.deepspeed_config_file"] = OF_COMMAND_LINE
+def _deepspeed(given: GivenKeys) -> dict[str, object]:
+    file, path = f"{DEEPSPEED}deepspeed_config_file", f"{DEEPSPEED}zero_stage"
+    stage = given.value(path)
+    if not is_off(given.value(file)):
+        if "zero_stage" in given.command_line:
+            given.usual[file] = OF_COMMAND_LINE
         else:
-            given.untold[f"{home}.deepspeed_config_file"] = (
-                f"the plan is in that file: {INSTEAD_OF_DEEPSPEED}"
-            )
-        if given.value(home, "zero_stage") is None:
+            given.untold[file] = f"the plan is in that file: {INSTEAD_OF_DEEPSPEED}"
+        if stage is None:
             return {}
-    stage = given.value(home, "zero_stage")
-    stage = 2 if stage is None else stage  # the default of accelerate launch
-    if stage not in (0, 1, 2, 3) or isinstance(stage, bool):
-        raise InputError(f"{home}.zero_stage is {shown(repr(stage))}; it must be 0, 1, 2 or 3")
+    stage = zero_stage(2 if stage is None else stage, path)  # the default of accelerate launch
     held = dict[str, float]()
-    for name in ("offload_optimizer_device", "offload_param_device"):
-        device = str(given.value(home, name) or "none").lower()
+    for name in ("optimizer", "param"):
+        path = f"{DEEPSPEED}offload_{name}_device"
+        device = str(given.value(path) or "none").lower()
         if device not in ("cpu", "nvme", "none"):
-            raise InputError(
-                f"{home}.{name} is {written(given.value(home, name))}; give cpu, nvme or none"
-            )
+            raise refused(path, given.value(path), "cpu, nvme or none")
         if device == "nvme":
-            given.untold[f"{home}.{name}"] = (
-                "it lies on NVMe drives, and is priced as in host memory"
-            )
+            given.untold[path] = ON_NVME
         held[name] = float(device != "none")
-    _accumulated(given, home, "gradient_accumulation_steps")
-    optimizer = held["offload_optimizer_device"] if stage else 0.0
-    offload = Offload(optimizer, optimizer, held["offload_param_device"] if stage == 3 else 0.0)
+    optimizer = held["optimizer"] if stage else 0.0
+    offload = Offload(optimizer, optimizer, held["param"] if stage == 3 else 0.0)
     return {"zero_stage": stage} | ({"offload": list(offload.terms)} if offload else {})
 
 
-def _megatron(given: _Given) -> dict[str, object]:
-    home, prefix = "megatron_lm_config", "megatron_lm_"
+def _megatron(given: GivenKeys) -> dict[str, object]:
     names = {
         "tp": "tp_degree",
         "pp": "pp_degree",
@@ -255,51 +210,36 @@ def _megatron(given: _Given) -> dict[str, object]:
         "ep": "expert_model_parallel_size",
     }
     found: dict[str, object] = {
-        axis: given.size(home, prefix + name) for axis, name in names.items()
+        axis: given.size(MEGATRON + name) or 1 for axis, name in names.items()
     }
-    found["sequence_parallel"] = (
-        given.flag(home, f"{prefix}sequence_parallelism") and found["tp"] != 1
-    )
-    distributed = given.value(home, f"{prefix}use_distributed_optimizer")
-    found["zero_stage"] = int(truth(distributed, f"{home}.{prefix}use_distributed_optimizer"))
-    recomputed = given.flag(home, f"{prefix}recompute_activations")
-    asked = given.value(home, f"{prefix}recompute_granularity")
-    granularity = str(asked or ("selective" if recomputed else "none"))
+    parallel = given.flag(f"{MEGATRON}sequence_parallelism")
+    found["sequence_parallel"] = parallel and found["tp"] != 1
+    found["zero_stage"] = int(given.flag(f"{MEGATRON}use_distributed_optimizer"))
+    usual = "selective" if given.flag(f"{MEGATRON}recompute_activations") else "none"
+    path = f"{MEGATRON}recompute_granularity"
+    found["recompute"] = granularity = str(given.value(path) or usual)
     if granularity not in ("none", "selective", "full"):
-        raise InputError(
-            f"{home}.{prefix}recompute_granularity is {written(asked)}; give selective or full"
-        )
-    found["recompute"] = granularity
-    backend = given.value(home, f"{prefix}attention_backend")
+        raise refused(path, given.value(path), "selective or full")
+    backend = given.value(f"{MEGATRON}attention_backend")
     found["attention"] = "eager" if backend in ("unfused", "local") else "flash"
-    _accumulated(given, home, f"{prefix}num_micro_batches")
     return found
 
 
-def _accumulated(given: _Given, home: str, name: str) -> None:
-    """Keep how many micro-batches an iteration has, and the key that says it."""
-    given.steps = whole(given.value(home, name), f"{home}.{name}") or 1
-    given.accumulation = f"{home}.{name}"
-
-
-def _precision(given: _Given, kind: str) -> dict[str, object]:
-    value = given.content.get("mixed_precision")
+def _precision(given: GivenKeys, kind: str) -> dict[str, object]:
+    value = given.value("mixed_precision")
     if value is None and "fp16" in given.content:  # the key of accelerate before 0.8
-        return {"precision": "fp16" if truth(given.content["fp16"], "fp16") else "fp32"}
+        return {"precision": "fp16" if given.flag("fp16") else "fp32"}
     if value is None:
-        own = kind == "DEEPSPEED" and not is_off(
-            given.value("deepspeed_config", "deepspeed_config_file")
-        )
+        own = kind == "DEEPSPEED" and not is_off(given.value(f"{DEEPSPEED}deepspeed_config_file"))
         return {} if own else {"precision": "fp32"}
     name = "no" if value is False else str(value).lower()  # YAML reads a bare no as false
     if name not in FORMATS:
-        raise InputError(f"mixed_precision is {written(value)}; give {', '.join(FORMATS)}")
+        raise refused("mixed_precision", value, ", ".join(FORMATS))
     return {"precision": FORMATS[name]}
 
 
-def _replicas(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
-    processes = given.content.get("num_processes")
-    devices = None if processes in (-1, None) else whole(processes, "num_processes")
+def _replicas(given: GivenKeys, found: Mapping[str, object]) -> dict[str, object]:
+    devices = _count(given, "num_processes")
     if devices is None:
         return {}
     others = devices_of_a_replica(found)
@@ -308,15 +248,12 @@ def _replicas(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
             f"num_processes {devices} is no multiple of tp x pp x cp, {others}; correct one of them"
         )
     dp = devices // others
-    shares = part(given.content, "parallelism_config", PROGRAM)
-    if not is_off(shares.get("parallelism_config_dp_shard_size")) or not is_off(
-        shares.get("parallelism_config_dp_replicate_size")
-    ):
-        names = ("dp_replicate_size", "dp_shard_size")
-        own = [given.size("parallelism_config", f"parallelism_config_{name}") for name in names]
-        if own[0] * own[1] != dp:
+    paths = (f"{SHARES}dp_replicate_size", f"{SHARES}dp_shard_size")
+    if not all(is_off(given.value(path)) for path in paths):
+        replicas, shards = (given.size(path) or 1 for path in paths)
+        if replicas * shards != dp:
             raise InputError(
-                f"num_processes {devices} is not dp_replicate_size {own[0]} x dp_shard_size "
-                f"{own[1]} x {others}; correct one of them"
+                f"num_processes {devices} is not dp_replicate_size {replicas} x dp_shard_size "
+                f"{shards} x {others}; correct one of them"
             )
     return {"dp": dp}

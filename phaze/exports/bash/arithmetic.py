@@ -62,36 +62,25 @@ def _value(node: ast.expr, variable: Callable[[str], str | None]) -> int | None:
             found = number
         case ast.Name(id=name):
             text = (variable(name) or "").strip()
-            octal = re.fullmatch(r"0+([0-7]{1,18})", text)
-            found = (
-                int(octal[1], 8)
-                if octal is not None
-                else int(text)
-                if _WHOLE.fullmatch(text)
-                else None
-            )
+            if (octal := re.fullmatch(r"0+([0-7]{1,18})", text)) is not None:
+                found = int(octal[1], 8)
+            elif _WHOLE.fullmatch(text):
+                found = int(text)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             inner = _value(operand, variable)
             found = None if inner is None else -inner
         case ast.Compare(left=left, ops=[compared], comparators=[right]) if (
             type(compared) in _COMPARED
         ):
-            both = _value(left, variable), _value(right, variable)
-            found = (
-                None
-                if both[0] is None or both[1] is None
-                else int(_COMPARED[type(compared)](both[0], both[1]))
-            )
+            first, second = _value(left, variable), _value(right, variable)
+            if first is not None and second is not None:
+                found = int(_COMPARED[type(compared)](first, second))
         case ast.BinOp(left=left, op=operation, right=right):
-            ends = _value(left, variable), _value(right, variable)
-            if ends[0] is None or ends[1] is None:
+            first, second = _value(left, variable), _value(right, variable)
+            if first is None or second is None:
                 return None
-            if isinstance(operation, ast.Pow):
-                found = (
-                    ends[0] ** ends[1]
-                    if 0 <= ends[1] <= MOST_POWER and abs(ends[0]) < LARGEST
-                    else None
-                )
-            elif type(operation) in _OPERATIONS:
-                found = _OPERATIONS[type(operation)](ends[0], ends[1])
+            if type(operation) in _OPERATIONS:
+                found = _OPERATIONS[type(operation)](first, second)
+            elif isinstance(operation, ast.Pow) and 0 <= second <= MOST_POWER:
+                found = first**second if abs(first) < LARGEST else None
     return found if found is not None and abs(found) < LARGEST else None

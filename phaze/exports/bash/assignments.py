@@ -35,13 +35,9 @@ class Assignments(Branches):
         if changed is None:
             return
         name, how, right = changed[1] or changed[4], changed[2] or "", changed[3] or ""
-        made = (
-            f"{name} {changed[5][0]} 1"
-            if changed[4]
-            else f"{name} {how} ({right})"
-            if how
-            else right
-        )
+        made = f"{name} {how} ({right})" if how else right
+        if changed[4]:
+            made = f"{name} {changed[5][0]} 1"
         result = self.computed(made)
         self.assign(name, f"${{{name}}}" if result is None else str(result))
 
@@ -54,11 +50,9 @@ class Assignments(Branches):
         elif assignment.index is not None:
             self._item(name, assignment, value)
         elif assignment.grows:
-            grown: Value = (
-                [*before[:-1], before[-1] + value]
-                if isinstance(before, list) and before
-                else f"{before or ''}{value}"
-            )
+            grown: Value = f"{before or ''}{value}"
+            if isinstance(before, list) and before:
+                grown = [*before[:-1], before[-1] + value]
             self.assign(name, grown)
         else:
             self.assign(name, value)
@@ -73,28 +67,20 @@ class Assignments(Branches):
         if at is None or at > len(items) or before == f"${{{name}}}":
             self.assign(name, f"${{{name}}}")
         else:
-            items[at : at + 1] = [
-                items[at] + value if assignment.grows and at < len(items) else value
-            ]
+            grown = items[at] if assignment.grows and at < len(items) else ""
+            items[at : at + 1] = [grown + value]
             self.assign(name, items)
 
     def _list(self, assignment: Assignment) -> None:
         assert assignment.items is not None
-        items = [
-            text
-            for token in assignment.items
-            if isinstance(token, Word)
-            for text in self.fields(token)
-        ]
+        words = [token for token in assignment.items if isinstance(token, Word)]
+        items = [text for word in words for text in self.fields(word)]
         before = self.values.get(assignment.name)
         if assignment.name in self.maps or any(re.match(r"\[[^\]]*\]=", item) for item in items):
             self._map(assignment.name, items)
             return
-        if (
-            assignment.grows
-            and isinstance(before, list)
-            and all(frame.runs is not None for frame in self.frames)
-        ):
+        certain = all(frame.runs is not None for frame in self.frames)
+        if assignment.grows and certain and isinstance(before, list):
             before += items  # in place: nothing else has it
             items = before
         elif assignment.grows:

@@ -46,12 +46,8 @@ class Conditions(Variables):
                 return None
             if part.kind is PartKind.VARIABLE and text.startswith("$"):
                 name = re.sub(r"\W.*", "", part.text) or part.text
-                if (
-                    name in self.unsure
-                    or FROM_OUTSIDE.fullmatch(name)
-                    or name in self.values
-                    or name in "?$!"
-                ):
+                known = name in self.unsure or name in self.values or name in "?$!"
+                if known or FROM_OUTSIDE.fullmatch(name):
                     return None
                 self.assumed[name] = None
                 text = "0" if part.text == "#" else ""
@@ -90,11 +86,12 @@ class Conditions(Variables):
             return None if inner is None else not inner
         if len(words) == 2 and words[0].plain == "-v":
             name = words[1].plain
-            if name not in self.values and not FROM_OUTSIDE.fullmatch(name):
-                self.assumed[name] = None
-            if name not in self.values and FROM_OUTSIDE.fullmatch(name):
+            if name in self.values:
+                return True
+            if FROM_OUTSIDE.fullmatch(name):
                 return None
-            return name in self.values
+            self.assumed[name] = None
+            return False
         if len(words) == 2 and words[0].plain in ("-z", "-n"):
             text = self.known(words[1])
             return None if text is None else (text == "") == (words[0].plain == "-z")
@@ -109,12 +106,14 @@ class Conditions(Variables):
         if how in ("==", "=", "!="):
             return fnmatchcase(left, right) == (how != "!=")
         if how in _COMPARED:
-            first, second = (
-                int(each) if _NUMBER.fullmatch(each) else 0 if each == "" else None
-                for each in (left, right)
-            )
+            first, second = _number(left), _number(right)
             return None if first is None or second is None else _COMPARED[how](first, second)
         return None
+
+
+def _number(text: str) -> int | None:
+    """The number that a test takes a text for; None where it is none."""
+    return int(text or 0) if _NUMBER.fullmatch(text or "0") else None
 
 
 def combined(conditions: Sequence[tuple[bool | None, str]]) -> bool | None:
@@ -122,14 +121,9 @@ def combined(conditions: Sequence[tuple[bool | None, str]]) -> bool | None:
     found: bool | None = None
     how = ";"
     for met, following in conditions:
-        if how == "&&":
-            found = (
-                False if found is False or met is False else None if None in (found, met) else True
-            )
-        elif how == "||":
-            found = (
-                True if found is True or met is True else None if None in (found, met) else False
-            )
+        if how in ("&&", "||"):
+            ends = how == "||"  # what either of them being so makes the whole
+            found = ends if ends in (found, met) else None if None in (found, met) else not ends
         else:
             found = met
         how = following
@@ -139,9 +133,6 @@ def combined(conditions: Sequence[tuple[bool | None, str]]) -> bool | None:
 def arithmetic_of(tokens: Sequence[Token]) -> str | None:
     """The expression of a command ``((...))``; None of any other."""
     only = tokens[0] if len(tokens) == 1 else None
-    alone = (
-        isinstance(only, Word)
-        and len(only.parts) == 1
-        and only.parts[0].kind is PartKind.ARITHMETIC
-    )
-    return only.parts[0].text if alone and isinstance(only, Word) else None
+    if not isinstance(only, Word) or len(only.parts) != 1:
+        return None
+    return only.parts[0].text if only.parts[0].kind is PartKind.ARITHMETIC else None

@@ -49,13 +49,13 @@ class Script:
     the line with a quote or bracket that never ends (0: none).
     """
 
-    commands: tuple[tuple[str, ...], ...]
-    variables: Mapping[str, str]
-    unsure: Mapping[str, tuple[str, ...]]
-    unused: tuple[str, ...]
-    assumed: tuple[str, ...]
-    unread: tuple[str, ...]
-    unended: int
+    commands: tuple[tuple[str, ...], ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    unsure: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unused: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    unended: int = 0
 
 
 def script_of(
@@ -158,9 +158,9 @@ class _Interpreter(Statements):
             return
         text = piped if command.source is None else self.file(self.text(command.source))
         text = text if command.input is None else self.text(command.input)
-        self._command(
-            command, None if text is None else text + "\n" * (not text.endswith("\n")), ended == "|"
-        )
+        if text is not None and not text.endswith("\n"):
+            text += "\n"
+        self._command(command, text, ended == "|")
         for each in command.assignments:
             if FROM_OUTSIDE.fullmatch(each.name):  # tells the program its processes
                 self.give(each)
@@ -170,10 +170,8 @@ class _Interpreter(Statements):
         alone = [word.plain for word in command.words if NAME_ALONE.fullmatch(word.plain)]
         computed = [word for word in command.words if not NAME_ALONE.fullmatch(word.plain)]
         names = [*(each.name for each in command.assignments), *alone]
-        if self.locals and (
-            command.declaring == "local"
-            or (command.declaring in ("declare", "typeset") and "g" not in command.flags)
-        ):
+        of_all = command.declaring not in ("declare", "typeset") or "g" in command.flags
+        if self.locals and (command.declaring == "local" or not of_all):
             for name in names:
                 self.locals[-1].setdefault(name, self.values.get(name))
             for name in alone:
@@ -205,11 +203,8 @@ class _Interpreter(Statements):
         head = words[0].plain
         expression = arithmetic_of(words)
         if expression is not None or head == "let":
-            for each in (
-                [self.text(word) for word in words[1:]]
-                if expression is None
-                else expression.split(",")
-            ):
+            texts = [self.text(word) for word in words[1:]]
+            for each in texts if expression is None else expression.split(","):
                 self.let(each.strip())
         elif head == "unset":
             for word in words[1:]:
@@ -229,9 +224,8 @@ class _Interpreter(Statements):
             self.status = code == "0" if self.returned and code.isdecimal() else None
         elif head in _FROM_INPUT:
             own = [self.text(each.value) for each in command.assignments if each.name == "IFS"]
-            for name, value in assigned_by(
-                self._fields(words), text, own[0] if own else None
-            ).items():
+            found = assigned_by(self._fields(words), text, own[0] if own else None)
+            for name, value in found.items():
                 self.assign(name, f"${{{name}}}" if value is None else value)
         elif head in ("printf", "getopts") and (name := self._named(words)):
             self.assign(name, f"${{{name}}}")
@@ -350,11 +344,9 @@ class _Interpreter(Statements):
         """Note what is in a file: where it is not known whether it is written, it is not known what
         is in it."""
         before = self.files.get(name, "" if appends else None)
-        made = (
-            None
-            if text is None or (before is None and appends)
-            else (before or "") * appends + text
-        )
+        made = None if before is None and appends else text
+        if made is not None and appends:
+            made = (before or "") + made
         if before and made != before:
             self.left_over.pop(before, None)
         if self.certain or name not in self.files:
@@ -402,14 +394,9 @@ class _Interpreter(Statements):
             script = self._script(made[0])
             return None if script is None else _Other((), script, made[1:])
         before = made[:shell]
-        place = next(
-            (
-                at
-                for at in range(shell + 1, len(made))
-                if made[at] == "-c" or not made[at].startswith("-")
-            ),
-            len(made),
-        )
+        behind_shell = range(shell + 1, len(made))
+        starts = (at for at in behind_shell if made[at] == "-c" or not made[at].startswith("-"))
+        place = next(starts, len(made))
         behind = made[place + 1 :]
         if place == len(made):
             return None if text is None else _Other(before, text)
@@ -426,32 +413,30 @@ class _Interpreter(Statements):
         """Go over another script, which knows what is exported; its commands are those of this one,
         too."""
         self.sourced += 1
-        known = {
-            name: value
-            for name, value in self.values.items()
-            if name in self.exported or FROM_OUTSIDE.fullmatch(name) or value == f"${{{name}}}"
-        }
+        known = dict[str, Value]()
+        for name, value in self.values.items():
+            if name in self.exported or FROM_OUTSIDE.fullmatch(name) or value == f"${{{name}}}":
+                known[name] = value
         known |= {each.name: self.text(each.value) for each in assignments}
         known |= _environment(other.before)
         self.used |= known.keys()
+        exported = {name: body for name, body in self.functions.items() if name in self.exported}
         inner = _Interpreter(
             values={**known, **_bound(other.words), **dict(zip("0", other.name, strict=False))},
             exported=set(known),
             beside=self.file,
             left=self.left,
             sourced=self.sourced,
-            functions={
-                name: body for name, body in self.functions.items() if name in self.exported
-            },
+            functions=exported,
         )
         inner.go_over(tokens_of(other.text))
         self.left, self.sourced = inner.left, inner.sourced
         self.commands += [(*other.before, *command) for command in inner.commands]
         self.unread |= inner.unread
         self.assumed |= inner.assumed
-        self.unsure |= {
-            name: options for name, options in inner.unsure.items() if name not in self.values
-        }
+        for name, options in inner.unsure.items():
+            if name not in self.values:
+                self.unsure[name] = options
         self.left_over |= inner.left_over
 
 
@@ -465,8 +450,5 @@ def _environment(words: Iterable[str]) -> dict[str, Value]:
 
 def _bound(words: Sequence[str]) -> dict[str, Value]:
     """Variables of the words that a script or function is started with."""
-    return {
-        ARGUMENTS: list(words),
-        "#": str(len(words)),
-        **{str(place): word for place, word in enumerate(words[:9], 1)},
-    }
+    places = {str(place): word for place, word in enumerate(words[:9], 1)}
+    return {ARGUMENTS: list(words), "#": str(len(words)), **places}

@@ -15,7 +15,7 @@ FROM_TEXT = ("<<", "<<-", "<<<")  # what stands behind them is the input itself
 _ASSIGNED = re.compile(rf"({NAME})(\+?)=", re.DOTALL)
 _ITEM = re.compile(rf"({NAME})\[", re.DOTALL)
 _ITEM_ENDS = re.compile(r"\](\+?)=", re.DOTALL)
-_BEFORE_COMMANDS = (
+_BEFORE_COMMANDS: tuple[str, ...] = (
     "then",
     "do",
     "else",
@@ -27,10 +27,8 @@ _BEFORE_COMMANDS = (
     "}",
     "!",
     "time",
-    "fi",
-    "done",
-    "esac",
 )
+_BEFORE_COMMANDS += ("fi", "done", "esac")
 
 
 @dataclass(frozen=True)
@@ -144,13 +142,10 @@ def simple_command(tokens: Sequence[Token]) -> SimpleCommand:
             if made is not None:
                 following = tokens[place] if place < len(tokens) else None
                 if isinstance(following, Operator) and following.text == "=(":
-                    end = next(
-                        (at for at in range(place, len(tokens)) if tokens[at] == Operator(")")),
-                        len(tokens),
-                    )
-                    made = Assignment(
-                        made.name, made.value, made.grows, items=tokens[place + 1 : end]
-                    )
+                    ends = (at for at in range(place, len(tokens)) if tokens[at] == Operator(")"))
+                    end = next(ends, len(tokens))
+                    items = tokens[place + 1 : end]
+                    made = Assignment(made.name, made.value, made.grows, items=items)
                     place = end + 1
                 assignments.append(made)
                 continue
@@ -175,10 +170,8 @@ def _assignment(word: Word) -> Assignment | None:
     if item is None:
         return None
     for at, part in enumerate(word.parts):
-        ends = (
-            _ITEM_ENDS.search(part.text) if part.kind is PartKind.TEXT and not part.quoted else None
-        )
-        if ends is not None:
+        plain_part = part.kind is PartKind.TEXT and not part.quoted
+        if plain_part and (ends := _ITEM_ENDS.search(part.text)) is not None:
             before = (*word.parts[:at], Part(PartKind.TEXT, part.text[: ends.start()]))
             index = _behind(Word(before), 0, item.end())
             return Assignment(item[1], _behind(word, at, ends.end()), bool(ends[1]), index)

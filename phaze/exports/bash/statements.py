@@ -46,11 +46,9 @@ class Statements(Assignments):
             if self.returned:
                 return None
             named = len(statement) > 1 and plain(statement[0]) == "function"
-            name = (
-                plain(statement[1] if named else statement[-1])
-                if named or (ended == "()" and statement)
-                else ""
-            )
+            name = ""
+            if named or (ended == "()" and statement):
+                name = plain(statement[1 if named else -1])
             begins = behind + 1 - len(statement) if named and len(statement) > 2 else behind
             body = body_of(tokens, begins) if name else None
             if body is None:
@@ -122,11 +120,9 @@ class Statements(Assignments):
         if place is None and ended != ")":  # one of several, a|b)
             return True
         patterns, self.patterns, frame.awaits = self.patterns, [], False
-        met = (
-            None
-            if frame.subject is None
-            else any(fnmatchcase(frame.subject, each) for each in patterns)
-        )
+        met = None
+        if frame.subject is not None:
+            met = any(fnmatchcase(frame.subject, each) for each in patterns)
         frame.covers = frame.covers or met is True or "*" in patterns
         frame.runs = False if frame.decided else None if met and frame.branches else met
         frame.decided = frame.decided or met is True
@@ -159,11 +155,8 @@ class Statements(Assignments):
             self._end_pattern()
 
     def _is_test(self, tokens: list[Token]) -> bool:
-        return (
-            self.open_test
-            or plain(tokens[plain(tokens[0]) == "!" :][0] if len(tokens) > 1 else tokens[0])
-            in _TESTS
-        )
+        first = tokens[plain(tokens[0]) == "!"] if len(tokens) > 1 else tokens[0]
+        return self.open_test or plain(first) in _TESTS
 
     def _status_of(self, tokens: list[Token], ended: str) -> bool | None:
         """Go over a command; whether it succeeds, which programs are taken to do."""
@@ -193,13 +186,11 @@ class Statements(Assignments):
     def _loop(self, tokens: list[Token]) -> None:
         """``for name in words``: one word is a value, several are not known."""
         name = plain(tokens[0]) if tokens else ""
-        words = [
-            text for each in tokens[2:] if isinstance(each, Word) for text in self.fields(each)
-        ]
+        listed = [each for each in tokens[2:] if isinstance(each, Word)]
+        words = [text for each in listed for text in self.fields(each)]
         once = len(words) == 1 and not words[0].startswith(("$", "`"))
-        self.enter(
-            Frame("loop", True if once else False if len(tokens) > 2 and not words else None)
-        )
+        empty = len(tokens) > 2 and not words
+        self.enter(Frame("loop", True if once else False if empty else None))
         if NAME_ALONE.fullmatch(name):
             if once:
                 self.assign(name, words[0])
@@ -209,10 +200,7 @@ class Statements(Assignments):
 
 
 def _ends_pattern(token: Token) -> bool:
-    last = token.parts[-1] if isinstance(token, Word) else None
-    return (
-        last is not None
-        and last.kind is PartKind.TEXT
-        and not last.quoted
-        and last.text.endswith(")")
-    )
+    if not isinstance(token, Word):
+        return False
+    last = token.parts[-1]
+    return last.kind is PartKind.TEXT and not last.quoted and last.text.endswith(")")

@@ -17,9 +17,8 @@ MOST = 50_000_000  # characters put in for variables, of a whole script
 MOST_DEFAULTS = 20  # of defaults within defaults
 MOST_NESTED = 20  # of commands put in within commands put in
 MOST_OPTIONS = 4  # values of a variable that a refusal names
-_TO_PUT_IN = re.compile(
-    r"\$(?:\{[^}]*[\[#]|\{?[0-9#])"
-)  # in an expression: arguments, lengths and items of lists
+# in an expression: arguments, lengths and items of lists
+_TO_PUT_IN = re.compile(r"\$(?:\{[^}]*[\[#]|\{?[0-9#])")
 ARRAY_END = ("@", "*")
 ARGUMENT_DIGITS = tuple("123456789")
 ARGUMENTS = "@"  # the list of what a script was started with
@@ -68,11 +67,9 @@ class Variables:
             words = " ".join(dict.fromkeys(each for each in grown if each))
             marked = f"{MAYBE} {words} {SURE}"
             return [*before, marked] if isinstance(before, list) else f"{before or ''} {marked}"
-        if (
-            isinstance(before, str)
-            and before
-            and all(isinstance(each, str) and each.endswith(before) for each in options)
-        ):
+        texts = all(isinstance(each, str) for each in options) and isinstance(before, str)
+        if texts and before and all(flat(each).endswith(flat(before)) for each in options):
+            before = flat(before)
             ahead = " ".join(flat(each).removesuffix(before) for each in options)
             return f"{MAYBE} {ahead} {SURE} {before}"
         if before is None and all("--" in flat(each) for each in options):
@@ -133,16 +130,12 @@ class Variables:
             return None
         inner = tokens_of(text[1:-1] if text.startswith("`") else text[2:-1])
         words = [each for each in inner if isinstance(each, Word)]
-        operators = [
-            each.text for each in inner if isinstance(each, Operator) and each.text != "\n"
-        ]
+        operators = [each.text for each in inner if isinstance(each, Operator)]
+        operators = [text for text in operators if text != "\n"]
         if operators == ["<"] and len(words) == 1:
             return self.file(self.text(words[0]))
-        if (
-            len(operators) == 1
-            and operators[0].startswith("<<")
-            and [word.plain for word in words[:-1]] == ["cat"]
-        ):
+        within = len(operators) == 1 and operators[0].startswith("<<")
+        if within and [word.plain for word in words[:-1]] == ["cat"]:
             return self.text(words[-1]).rstrip("\n")
         if operators:
             return None
@@ -200,12 +193,10 @@ class Variables:
             item = self.values.get(f"{name}[{self._default(index, depth)}]")
             value = None if item is None else flat(item)
         elif isinstance(value, list):
-            at = (
-                None
-                if index in ARRAY_END
-                else self.place_of(self._default(index or "0", depth), value)
-            )
-            items = value if index in ARRAY_END else [] if at is None else value[at : at + 1]
+            items = value
+            if index not in ARRAY_END:
+                at = self.place_of(self._default(index or "0", depth), value)
+                items = [] if at is None else value[at : at + 1]
             value = " ".join(items) if items else None
         elif index not in (None, "0", *ARRAY_END):
             value = None
@@ -218,12 +209,8 @@ class Variables:
                 return as_written
             self._spend(len(value))
             return value
-        if (
-            value is None
-            and not how
-            and name in ARGUMENT_DIGITS
-            and isinstance(self.values.get(ARGUMENTS), list)
-        ):
+        started = isinstance(self.values.get(ARGUMENTS), list)
+        if value is None and not how and name in ARGUMENT_DIGITS and started:
             return ""  # it was started with fewer words
         if how and how[-1] in "-=":
             made = self._default(default, depth)
@@ -235,19 +222,15 @@ class Variables:
     def _length(self, text: str) -> str | None:
         """How many items or characters a variable has, ``#name``; None where it is not known."""
         asked = _LENGTH.fullmatch(text)
-        value = (
-            None
-            if asked is None
-            else self.values.get(ARGUMENTS if asked[1] in ARRAY_END else asked[1])
-        )
-        if asked is None or value is None or _PUT_IN.search(flat(value)):
+        if asked is None:
+            return None
+        arguments = asked[1] in ARRAY_END
+        value = self.values.get(ARGUMENTS if arguments else asked[1])
+        if value is None or _PUT_IN.search(flat(value)):
             return None
         self.used.add(asked[1])
-        return str(
-            len(value)
-            if isinstance(value, list) == bool(asked[2]) or asked[1] in ARRAY_END
-            else len(flat(value))
-        )
+        listed = isinstance(value, list) == bool(asked[2]) or arguments
+        return str(len(value) if listed else len(flat(value)))
 
     def _default(self, text: str, depth: int) -> str:
         return "".join(self.part(each, depth + 1) for each in parts_of(text.replace("'", ""), True))

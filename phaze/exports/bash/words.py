@@ -60,10 +60,9 @@ class Word:
     @property
     def plain(self) -> str:
         """Its text where nothing is put in or quoted, else empty: reserved words are such."""
-        only = self.parts[0] if len(self.parts) == 1 else None
-        return (
-            only.text if only is not None and only.kind is PartKind.TEXT and not only.quoted else ""
-        )
+        only = self.parts[0]
+        plain = len(self.parts) == 1 and only.kind is PartKind.TEXT and not only.quoted
+        return only.text if plain else ""
 
 
 @dataclass(frozen=True)
@@ -231,16 +230,12 @@ class _Lexer:
             self._end_word()
             self.tokens.append(Operator("=("))
             return place + 1
-        if (
-            self.text.startswith("((", place)
-            and not self._parts
-            and (not self._begun or self._behind_reserved())
-        ):
+        begins = not self._parts and (not self._begun or self._behind_reserved())
+        if begins and self.text.startswith("((", place):
             end = _closed(self.text, place + 2, ")")
             if self.text.startswith(")", end):
-                self._parts.append(
-                    Part(PartKind.ARITHMETIC, self.text[place + 2 : end - 1].strip())
-                )
+                inner = self.text[place + 2 : end - 1].strip()
+                self._parts.append(Part(PartKind.ARITHMETIC, inner))
                 return end + 1
         function = _NO_PARAMETERS.match(self.text, place)
         if function is not None and (self._parts or self._begun):
@@ -340,11 +335,8 @@ class _Lexer:
             elif char == "\\":
                 following = text[at + 1 : at + 2]
                 if following != "\n":
-                    yield Part(
-                        PartKind.TEXT,
-                        following if following in '\\"$`' else "\\" + following,
-                        quoted,
-                    )
+                    escaped = following if following in '\\"$`' else "\\" + following
+                    yield Part(PartKind.TEXT, escaped, quoted)
                 at += 2
             else:
                 part, at = self._put_in(at, quoted)

@@ -76,18 +76,12 @@ def dimensions(plan: UniformPlan, cluster: Cluster) -> tuple[Dimension, ...]:
     if math.prod(counts) != plan.devices:
         outermost = max(place for place, count in enumerate(counts) if count > 1)
         counts = [plan.devices if place == outermost else 1 for place in range(len(counts))]
-    every = zip(cluster.tiers, counts, positions, strict=True)
-    used = tuple(
-        Dimension(tier, count, tier.directions(joined))
-        for tier, count, joined in every
-        if count > 1
-    )
-    return tuple(
-        Dimension(
-            each.tier, each.count, 1 if each.tier.topology is Topology.HYPERCUBE else each.links
-        )
-        for each in used
-    )
+    found = list[Dimension]()
+    for tier, count, joined in zip(cluster.tiers, counts, positions, strict=True):
+        if count > 1:
+            ports = tier.topology is Topology.HYPERCUBE
+            found.append(Dimension(tier, count, 1 if ports else tier.directions(joined)))
+    return tuple(found)
 
 
 def network_file(of: tuple[Dimension, ...]) -> str:

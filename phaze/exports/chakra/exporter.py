@@ -61,20 +61,17 @@ class Traces:
         def timed(rank: int, each: StageNode) -> StageNode:
             node = each.node
             # asked for when all before it is finished, however long it takes to come
+            start_s = end_s[rank, node.id] - node.duration_s
             if node.type is NodeType.RECEIVE:
-                start_s = max(
-                    (end_s[rank, before] for before in (*node.data_deps, *node.ctrl_deps)),
-                    default=0.0,
-                )
-            else:
-                start_s = end_s[rank, node.id] - node.duration_s
+                ends = (end_s[rank, before] for before in (*node.data_deps, *node.ctrl_deps))
+                start_s = max(ends, default=0.0)
             return replace(each, node=replace(node, start_micros=round(max(start_s, 0.0) * 1e6)))
 
-        stages = (
+        stages = tuple(
             tuple(timed(rank, each) for each in nodes)
             for rank, nodes in zip(column, self.stages, strict=True)
         )
-        return replace(self, stages=tuple(stages), communicators=Communicators(self.ranks))
+        return replace(self, stages=stages, communicators=Communicators(self.ranks))
 
     def nodes(self, rank: int) -> Iterator[Node]:
         """The nodes of ``rank``."""
@@ -110,11 +107,9 @@ def _not_written(launch: Launch) -> Refusals:
     if plan.devices == 1:
         yield unsupported("it runs on one device, which has nobody to communicate with")
     if plan.devices > MOST_RANKS:
-        yield unsupported(
-            f"it has {plan.devices:,} ranks with a trace each, and at most {MOST_RANKS:,} are "
-            "written",
-            **_fewer_replicas(plan),
-        )
+        what = f"it has {plan.devices:,} ranks with a trace each"
+        near = _fewer_replicas(plan)
+        yield unsupported(f"{what}, and at most {MOST_RANKS:,} are written", **near)
     passes = 2 * plan.micro_batches * plan.interleave * plan.devices
     if passes > MOST_PASSES:
         yield unsupported(

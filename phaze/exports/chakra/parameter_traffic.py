@@ -43,55 +43,41 @@ def stage_traffic(priced: PricedPlan, stage: int, parts: StagePrice[float]) -> S
     """
     flows, zero = _Flows(priced, stage), priced.plan.sharding
     weight, gradient = priced.rates.weight_bytes, priced.rates.gradient_bytes
-    gathers = (
-        flows.of(
-            CollectiveKind.ALL_GATHER, weight, flows.held.wide * float(priced.rates.wide[SENT])
-        )
-        if zero
-        else ()
-    )
+    rows_bytes = flows.held.wide * float(priced.rates.wide[SENT])
+    gathers = flows.of(CollectiveKind.ALL_GATHER, weight, rows_bytes) if zero else ()
     scatters = flows.of(CollectiveKind.REDUCE_SCATTER, gradient) if zero else ()
     passes_s = parts.exposed_data_s + parts.hidden_data_s
-    gather_s, scatter_s = (
-        _seconds(gathers) if zero == 3 else 0.0,
-        _seconds(scatters) if zero > 1 else 0.0,
-    )
+    gather_s = _seconds(gathers) if zero == 3 else 0.0
+    scatter_s = _seconds(scatters) if zero > 1 else 0.0
     # Copies within a device, which are part of what is priced, go with the gathers.
     gather_s = max((passes_s - scatter_s) / 2.0, gather_s) if zero == 3 else 0.0
     back_s = parts.exposed_data_s - parts.forward_data_s
     of_gathers = gather_s / (gather_s + scatter_s) if gather_s else 0.0
     hidden_forward_s = max(gather_s - parts.forward_data_s, 0.0)
     hidden_back_s = max(parts.hidden_data_s - hidden_forward_s, 0.0)
-    if zero == 0:
-        reductions: tuple[_Flow, ...] = (
-            *flows.of(CollectiveKind.ALL_REDUCE, gradient),
-            *flows.sparse(),
-        )
+    reductions: tuple[_Flow, ...] = ()
+    whole = zero == 0 or (zero == 1 and priced.rates.reduces_all)
+    if whole:
+        reductions = flows.of(CollectiveKind.ALL_REDUCE, gradient)
     elif zero == 1:
-        reductions = (
-            flows.of(CollectiveKind.ALL_REDUCE, gradient) if priced.rates.reduces_all else scatters
-        )
-    else:
-        reductions = ()
+        reductions = scatters
+    if zero == 0:
+        reductions = (*reductions, *flows.sparse())
     updates = gathers if zero in (1, 2) else ()
     once_s = max(float(priced.after_s[stage]) - _tied_s(priced, stage), 0.0)
     whole_s = _seconds(reductions) + _seconds(updates)
     reduced = _seconds(reductions) / whole_s if whole_s else 0.0
+    layered = gathers if zero == 3 else ()
+    scattered = scatters if zero > 1 else ()
+    of_scatters, of_updates = 1.0 - of_gathers, 1.0 - reduced
+    hidden_once_s = parts.hidden_once_s
     return StageTraffic(
         parameters=flows.held.dense + flows.held.experts,
-        forward_gathers=_traffic(gathers, parts.forward_data_s, hidden_forward_s)
-        if zero == 3
-        else (),
-        backward_gathers=_traffic(gathers, back_s * of_gathers, hidden_back_s * of_gathers)
-        if zero == 3
-        else (),
-        backward_reductions=_traffic(
-            scatters, back_s * (1.0 - of_gathers), hidden_back_s * (1.0 - of_gathers)
-        )
-        if zero > 1
-        else (),
-        reductions=_traffic(reductions, once_s * reduced, parts.hidden_once_s * reduced),
-        updates=_traffic(updates, once_s * (1.0 - reduced), parts.hidden_once_s * (1.0 - reduced)),
+        forward_gathers=_traffic(layered, parts.forward_data_s, hidden_forward_s),
+        backward_gathers=_traffic(layered, back_s * of_gathers, hidden_back_s * of_gathers),
+        backward_reductions=_traffic(scattered, back_s * of_scatters, hidden_back_s * of_scatters),
+        reductions=_traffic(reductions, once_s * reduced, hidden_once_s * reduced),
+        updates=_traffic(updates, once_s * of_updates, hidden_once_s * of_updates),
     )
 
 
@@ -100,21 +86,15 @@ class _Flows:
     devices divide them."""
 
     def __init__(self, priced: PricedPlan, stage: int) -> None:
-        plan, cluster, sizes, rates = (
-            priced.plan,
-            priced.machine.cluster,
-            priced.sizes,
-            priced.rates,
-        )
+        plan, cluster = priced.plan, priced.machine.cluster
         chunks = slice(stage, None, plan.pp)
         self.held = priced.parameters_of(stage)
-        self._pieces = float(sizes.layers[chunks].sum()) if plan.sharding == 3 else 1.0
+        self._pieces = float(priced.sizes.layers[chunks].sum()) if plan.sharding == 3 else 1.0
+        alike = replicas(plan, cluster)
+        of_experts = divided_replicas(plan, cluster) if priced.rates.expert_split else alike
         self._networks = {
-            Members.REPLICAS: GroupNetwork(replicas(plan, cluster), cluster),
-            Members.EXPERT_REPLICAS: GroupNetwork(
-                divided_replicas(plan, cluster) if rates.expert_split else replicas(plan, cluster),
-                cluster,
-            ),
+            Members.REPLICAS: GroupNetwork(alike, cluster),
+            Members.EXPERT_REPLICAS: GroupNetwork(of_experts, cluster),
         }
 
     def of(
@@ -122,9 +102,9 @@ class _Flows:
     ) -> tuple[_Flow, ...]:
         """Collectives of that ``kind`` over all parameters, of ``bytes_each``, with ``more_bytes``
         of all together."""
+        dense = self.held.dense - self.held.rows.table_parameters
         payloads = {
-            Members.REPLICAS: (self.held.dense - self.held.rows.table_parameters) * bytes_each
-            + more_bytes,
+            Members.REPLICAS: dense * bytes_each + more_bytes,
             Members.EXPERT_REPLICAS: self.held.experts * bytes_each,
         }
         return tuple(

@@ -12,7 +12,7 @@ import numpy as np
 from Estimator.network.links import transfer_costs
 from Estimator.pass_parts import PassParts
 from Estimator.plans.groups import GroupNetwork, layer_groups
-from Estimator.plans.layer_costs import PassCosts, moded_layers, run_again, summed_parts
+from Estimator.plans.layer_costs import moded_layers, run_again, summed_parts
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import Messages
 from Estimator.plans.stage_price import StagePrice
@@ -28,9 +28,8 @@ from phaze.exports.chakra.work import (
     Traffic,
 )
 
-ROUNDING = (
-    1e-9  # part of the seconds of collectives that is no communication hidden, but digits lost
-)
+# part of the seconds of collectives that is no communication hidden, but digits lost
+ROUNDING = 1e-9
 _MEMBERS = {
     CollectiveGroup.TENSOR: Members.TENSOR,
     CollectiveGroup.TENSOR2: Members.TENSOR2,
@@ -80,7 +79,7 @@ def _messages(priced: PricedPlan) -> tuple[list[Message], list[Message]] | None:
     scattered = priced.transfers_s < whole_s  # sent in parts and gathered, see ``Messages.seconds``
     ahead, back = (
         [
-            Message(size / plan.tp, size) if parts else Message(size)
+            Message(size / plan.tp if parts else size, size if parts else 0.0)
             for size, parts in zip(sizes, which, strict=True)
         ]
         for sizes, which in zip(crossing.tolist(), scattered.tolist(), strict=True)
@@ -111,15 +110,20 @@ class _Stage:
     def _shown(self) -> float:
         """Part of the tensor-parallel communication of the stage that nothing hides, as
         ``Estimator.plans.iteration`` has it."""
-        costs = self.priced.costs
         chunks = range(self.stage, self.priced.plan.chunks, self.priced.plan.pp)
         layers = [layer for chunk in chunks for layer in self._distinct(chunk)]
-        every = [
-            _summed(self.priced, each, layers)
-            for each in (costs.forward, costs.recompute, costs.backward)
-        ]
+        every = self._parts_of(layers)
         whole_s = sum(each.tensor_s + each.sequence_s for each in every)
         return 1.0 - self.parts.hidden_tensor_s / whole_s if whole_s else 1.0
+
+    def _parts_of(self, layers: Sequence[int]) -> list[PassParts]:
+        """Seconds by cause of the forward pass, of what is recomputed, and of the backward pass."""
+        priced, costs = self.priced, self.priced.costs
+        excess = priced.rates.straggler_excess
+        return [
+            summed_parts(each, priced.configuration, layers, excess)
+            for each in (costs.forward, costs.recompute, costs.backward)
+        ]
 
     def passes(self, chunk: int) -> tuple[PassWork, PassWork]:
         """Forward and backward pass of ``chunk``."""
@@ -132,25 +136,17 @@ class _Stage:
             ahead += layer.forward.operators
             again += (*run_again(layer, moded[place].mode), *layer.backward.operators)
         share = priced.sizes.layers[chunk] / priced.sizes.layers[self.stage :: priced.plan.pp].sum()
-        forward = self._pass(ahead, [_summed(priced, costs.forward, layers)])
-        backward = self._pass(
-            again, [_summed(priced, each, layers) for each in (costs.recompute, costs.backward)]
-        )
+        parts = self._parts_of(layers)
+        forward, backward = self._pass(ahead, parts[:1]), self._pass(again, parts[1:])
         traffic = self.traffic
-        return (
-            _fitted(
-                replace(forward, gathers=_shares(traffic.forward_gathers, share)),
-                float(priced.chunks_s[0, chunk]),
-            ),
-            _fitted(
-                replace(
-                    backward,
-                    gathers=_shares(traffic.backward_gathers, share),
-                    reductions=_shares(traffic.backward_reductions, share),
-                ),
-                float(priced.chunks_s[1, chunk]),
-            ),
+        forward = replace(forward, gathers=_shares(traffic.forward_gathers, share))
+        backward = replace(
+            backward,
+            gathers=_shares(traffic.backward_gathers, share),
+            reductions=_shares(traffic.backward_reductions, share),
         )
+        forward_s, backward_s = map(float, priced.chunks_s[:, chunk])
+        return _fitted(forward, forward_s), _fitted(backward, backward_s)
 
     def _pass(self, operators: Sequence[Operator], parts: Sequence[PassParts]) -> PassWork:
         """A pass of ``operators`` whose seconds by cause are ``parts``, without what parameters
@@ -162,10 +158,8 @@ class _Stage:
         }
         sent = defaultdict[tuple[CollectiveGroup, CollectiveKind], list[float]](lambda: [0.0, 0.0])
         for operator in operators:
-            for each in (
-                *((operator.collective,) if operator.collective else ()),
-                *operator.streamed,
-            ):
+            own = (operator.collective,) if operator.collective else ()
+            for each in (*own, *operator.streamed):
                 if groups.of(each.group).size > 1:
                     entry = sent[each.group, _AS_ONE.get(each.kind, each.kind)]
                     entry[0] += each.payload_bytes
@@ -183,15 +177,9 @@ class _Stage:
                     shows_s = shown_s * seconds / alone_s
                     hidden_s = seconds - shows_s if seconds - shows_s > ROUNDING * seconds else 0.0
                     within.append(Traffic(kind, _MEMBERS[group], payload_bytes, shows_s, hidden_s))
-        flops, moved = (
-            sum(each.flops for each in operators),
-            sum(each.bytes_read + each.bytes_written for each in operators),
-        )
+        flops = sum(each.flops for each in operators)
+        moved = sum(each.bytes_read + each.bytes_written for each in operators)
         return PassWork(float(flops), float(moved), within=tuple(within))
-
-
-def _summed(priced: PricedPlan, costs: PassCosts, layers: Sequence[int]) -> PassParts:
-    return summed_parts(costs, priced.configuration, layers, priced.rates.straggler_excess)
 
 
 def _shares(traffic: Iterable[Traffic], share: float) -> tuple[Traffic, ...]:

@@ -48,11 +48,8 @@ class Ranks:
             return tuple(sorted({self.peer(rank, 0), self.peer(rank, self.plan.pp - 1)}))
         levels = self._levels[members]
         first = rank - sum(rank // level.stride % level.size * level.stride for level in levels)
-        return tuple(
-            sorted(
-                first + sum(offsets) for offsets in product(*(level.offsets for level in levels))
-            )
-        )
+        every = product(*(level.offsets for level in levels))
+        return tuple(sorted(first + sum(offsets) for offsets in every))
 
     def size(self, members: Members) -> int:
         """Ranks in a group of ``members``."""

@@ -24,17 +24,12 @@ cd "$(dirname "$0")"
 def readme(launch: Launch, nodes: int, replayed: Replay | None) -> str:
     """How to run the files of ``launch``, whose traces have so many ``nodes``, and what they do and
     do not hold."""
-    degrees, (model, device, cluster) = (
-        launch.degrees,
-        map(in_markdown, (launch.plan.model, launch.device, launch.cluster)),
-    )
-    predicted_s = launch.iteration_s or 0.0
-    replays = (
-        ""
-        if replayed is None
-        else "\nReplayed by its dependencies with these durations it takes "
-        f"{replayed.iteration_s:.9g} s; the prediction is {predicted_s:.9g} s.\n"
-    )
+    degrees = launch.degrees
+    model, device, cluster = map(in_markdown, (launch.plan.model, launch.device, launch.cluster))
+    predicted_s, replays = launch.iteration_s or 0.0, ""
+    if replayed is not None:
+        takes = f"it takes {replayed.iteration_s:.9g} s; the prediction is {predicted_s:.9g} s."
+        replays = f"\nReplayed by its dependencies with these durations {takes}\n"
     return f"""# One iteration of {model} on {degrees.devices} x {device}, as execution traces
 
 tp {degrees.tp}, pp {degrees.pp} ({degrees.schedule}, {degrees.interleave} chunk(s) a stage), dp {degrees.dp}, cp {degrees.cp}, \

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from Estimator.plans.pipeline.schedule import PipelineSchedule, costs_of
 from Estimator.plans.pipeline.simulation import PipelinePasses, timeline
@@ -81,16 +82,11 @@ class _Stage:
         last_chunk = len(iteration.work.chunks) - pp + self.stage
         # What is hidden of the gather of weights runs beside the first forward passes, of the
         # reductions beside the last backward ones, from where the first gradients are complete.
-        gathered = self._beside(
-            once.updates,
-            "gather of updated weights",
-            (),
-            sum(self._own(iteration.pipeline.forward_s)),
-        )
+        forward_s = sum(self._own(iteration.pipeline.forward_s))
+        gathered = self._beside(once.updates, "gather of updated weights", (), forward_s)
         ends, reduced = tuple[int, ...](), tuple[int, ...]()
-        order = (
-            each[self.stage].tolist() for each in (passes.forward, passes.chunk, passes.micro_batch)
-        )
+        listed = (passes.forward, passes.chunk, passes.micro_batch)
+        order = (each[self.stage].tolist() for each in listed)
         for ahead, chunk, micro_batch in zip(*order, strict=True):
             if not ahead:
                 self.gate, gathered = (*self.gate, *gathered), ()
@@ -107,34 +103,31 @@ class _Stage:
     def _pass(self, ahead: bool, chunk: int, micro_batch: int) -> tuple[int, ...]:
         """A pass with what comes to it and what it sends; returns what must be finished where it
         ends."""
-        report, work, chunks = (
-            self.iteration.pipeline,
-            self.iteration.work.chunks[chunk],
-            self.iteration.work.chunks,
-        )
+        report, chunks = self.iteration.pipeline, self.iteration.work.chunks
+        work = chunks[chunk]
         name = f"{'forward' if ahead else 'backward'} of micro-batch {micro_batch} on chunk {chunk}"
-        source = chunk - 1 if ahead else chunk + 1
+        source, target = (chunk - 1, chunk + 1) if ahead else (chunk + 1, chunk - 1)
         inputs = () if ahead else self.forwards[chunk, micro_batch]
         if 0 <= source < len(chunks):
             message = chunks[source].ahead if ahead else chunks[source].back
             if message is not None:
-                inputs = (*inputs, *self._receive(message, ahead, source, micro_batch, name))
+                tag = self._tag(ahead, source, micro_batch)
+                inputs = (*inputs, *self._receive(message, source, tag, name))
         seconds = (report.forward_s if ahead else report.backward_s)[chunk]
         ends = self._computed(work.forward if ahead else work.backward, seconds, inputs, name)
         if ahead:
             self.forwards[chunk, micro_batch] = ends
-        sent, target = (work.ahead, chunk + 1) if ahead else (work.back, chunk - 1)
+        sent = work.ahead if ahead else work.back
         self.gate = ()
         if sent is not None:
-            send = self._message(
-                sent,
-                ahead,
-                chunk,
-                target,
-                micro_batch,
+            send = self._add(
                 f"output of {name}",
-                ends,
+                NodeType.SEND,
                 report.sent_s(ahead, chunk),
+                ends,
+                peer=target % report.pp,
+                size=sent.sent_bytes,
+                comm_tag=self._tag(ahead, chunk, micro_batch),
             )
         self.gate = ends if sent is None or report.overlap_transfers else (send,)
         return ends
@@ -151,58 +144,27 @@ class _Stage:
             *self._beside(work.reductions, f"gradients of {name}", before, pass_s),
         )
         ends = self._chain(work.gathers, f"weights of {name}", before)
-        compute = self._add(
-            name,
-            NodeType.COMPUTE,
-            max(pass_s - exposed_s, 0.0),
-            ends,
-            num_ops=round(work.flops),
-            tensor_size=max(round(work.moved_bytes), 1),
-        )
+        own_s, moved = max(pass_s - exposed_s, 0.0), max(round(work.moved_bytes), 1)
+        compute = self._compute(name, own_s, ends, round(work.flops), moved)
         ends = self._chain(work.within, f"tensors of {name}", (compute,))
         return (*self._chain(work.reductions, f"gradients of {name}", ends), *beside)
 
-    def _receive(
-        self, message: Message, ahead: bool, source: int, micro_batch: int, name: str
-    ) -> tuple[int, ...]:
+    def _receive(self, message: Message, source: int, tag: int, name: str) -> tuple[int, ...]:
         """The input of a pass from chunk ``source``, put together where it comes in parts."""
-        tag, pp = self._tag(ahead, source, micro_batch), self.iteration.pipeline.pp
+        peer, name = source % self.iteration.pipeline.pp, f"input of {name}"
         # The device asks for it when it has come to the pass: it has nothing to wait for before.
-        node = self._add(
-            f"input of {name}",
-            NodeType.RECEIVE,
-            0.0,
-            self.gate,
-            source % pp,
-            tag,
-            size=message.sent_bytes,
-        )
+        kind, size = NodeType.RECEIVE, message.sent_bytes
+        node = self._add(name, kind, 0.0, self.gate, peer=peer, size=size, comm_tag=tag)
         if not message.gathered_bytes:
             return (node,)
         # Its seconds are among those of the message.
         parts = Traffic(CollectiveKind.ALL_GATHER, Members.TENSOR, message.gathered_bytes, 0.0, 0.0)
-        return (self._collective(parts, f"parts of the input of {name}", (node,), 0.0, 1.0),)
-
-    def _message(
-        self,
-        sent: Message,
-        ahead: bool,
-        chunk: int,
-        target: int,
-        micro_batch: int,
-        name: str,
-        ends: tuple[int, ...],
-        seconds: float,
-    ) -> int:
-        tag = self._tag(ahead, chunk, micro_batch)
-        peer = target % self.iteration.pipeline.pp
-        return self._add(name, NodeType.SEND, seconds, ends, peer, tag, size=sent.sent_bytes)
+        return (self._collective(parts, f"parts of the {name}", (node,), 0.0, 1.0),)
 
     def _tag(self, ahead: bool, chunk: int, micro_batch: int) -> int:
         """The same for a message on both sides, and for no other one."""
-        return (chunk * self.iteration.pipeline.micro_batches + micro_batch) * 2 + (
-            0 if ahead else 1
-        )
+        place = chunk * self.iteration.pipeline.micro_batches + micro_batch
+        return place * 2 + (0 if ahead else 1)
 
     def _step(self, ends: tuple[int, ...]) -> None:
         """What follows the last backward pass: synchronisation, the norm that all wait for, the
@@ -218,18 +180,9 @@ class _Stage:
             norm = Traffic(CollectiveKind.ALL_REDUCE, Members.EVERYONE, NORM_BYTES, 0.0, 0.0)
             ends = (self._collective(norm, "norm of the gradients", ends, 0.0, 1.0),)
         parameters = max(round(once.parameters), 1)
-        ends = (
-            self._add(
-                "optimizer step",
-                NodeType.COMPUTE,
-                report.optimizer_s,
-                ends,
-                num_ops=parameters,
-                tensor_size=parameters,
-            ),
-        )
+        step = self._compute("optimizer step", report.optimizer_s, ends, parameters, parameters)
         if report.between_s > 0.0:
-            self._add(BETWEEN, NodeType.COMPUTE, report.between_s, ends, num_ops=1, tensor_size=1)
+            self._compute(BETWEEN, report.between_s, (step,), 1, 1)
 
     def _chain(
         self, traffic: Iterable[Traffic], name: str, before: tuple[int, ...]
@@ -246,13 +199,13 @@ class _Stage:
         self, traffic: Iterable[Traffic], name: str, before: tuple[int, ...], within_s: float
     ) -> tuple[int, ...]:
         """What is hidden of ``traffic``, at most for the seconds beside which it runs."""
-        return tuple(
-            self._collective(
-                each, f"{name}, hidden", before, min(each.hidden_s, max(within_s, 0.0)), hidden
-            )
-            for each in traffic
-            if each.hidden_s > 0.0 and (hidden := each.hidden_s / (each.exposed_s + each.hidden_s))
-        )
+        found = list[int]()
+        for each in traffic:
+            if each.hidden_s > 0.0:
+                seconds = min(each.hidden_s, max(within_s, 0.0))
+                part = each.hidden_s / (each.exposed_s + each.hidden_s)
+                found.append(self._collective(each, f"{name}, hidden", before, seconds, part))
+        return tuple(found)
 
     def _collective(
         self, traffic: Traffic, name: str, before: tuple[int, ...], seconds: float, part: float
@@ -262,16 +215,16 @@ class _Stage:
         size = traffic.payload_bytes * part
         if kind is CollectiveType.ALL_GATHER:  # what a rank gives to it
             size /= self.iteration.sizes[traffic.members]
-        words = traffic.kind.value.replace("_", "-")
-        return self._add(
-            f"{name}: {words}, {traffic.members}",
-            NodeType.COLLECTIVE,
-            seconds,
-            before,
-            kind=kind,
-            size=size,
-            members=traffic.members,
-        )
+        name = f"{name}: {traffic.kind.value.replace('_', '-')}, {traffic.members}"
+        members, node = traffic.members, NodeType.COLLECTIVE
+        return self._add(name, node, seconds, before, members, size=size, comm_type=kind)
+
+    def _compute(
+        self, name: str, seconds: float, before: tuple[int, ...], num_ops: int, tensor_size: int
+    ) -> int:
+        """A node of computation."""
+        node = NodeType.COMPUTE
+        return self._add(name, node, seconds, before, num_ops=num_ops, tensor_size=tensor_size)
 
     def _add(
         self,
@@ -279,16 +232,13 @@ class _Stage:
         node_type: NodeType,
         seconds: float,
         before: tuple[int, ...],
-        peer: int | None = None,
-        tag: int = 0,
-        *,
-        kind: CollectiveType | None = None,
-        size: float = 0.0,
         members: Members | None = None,
-        num_ops: int = 0,
-        tensor_size: int = 0,
+        peer: int | None = None,
+        size: float = 0.0,
+        **others: Any,
     ) -> int:
-        """A node behind ``before``; returns its id."""
+        """A node behind ``before``, of whose message or collective the bytes are ``size``; returns
+        its id."""
         micros = round(seconds * 1e6)
         # so that those of a stage add up to within half a microsecond
         if node_type is NodeType.COMPUTE:
@@ -302,11 +252,8 @@ class _Stage:
             duration_micros=micros,
             data_deps=before,
             ctrl_deps=tuple(each for each in before if each in self.gate),
-            num_ops=num_ops,
-            tensor_size=tensor_size,
-            comm_type=kind,
             comm_size=0 if node_type is NodeType.COMPUTE else max(round(size), 1),
-            comm_tag=tag,
+            **others,
         )
         self.found.append(StageNode(node, members, peer))
         return node.id

@@ -17,18 +17,10 @@ from phaze_common.errors import InputError
 
 VERSION = "0.0.4"
 
-_NODE_ID, _NODE_NAME, _NODE_TYPE, _CTRL_DEPS, _DATA_DEPS, _START, _DURATION, _INPUTS, _ATTRIBUTE = (
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    7,
-    8,
-    10,
-)
-_SHAPES = 2  # of what a node reads
+# numbers of the schema's fields of a node, of what it reads, and of an attribute by its type
+_NODE_ID, _NODE_NAME, _NODE_TYPE, _CTRL_DEPS, _DATA_DEPS, _START, _DURATION, _INPUTS = range(1, 9)
+_ATTRIBUTE = 10
+_SHAPES = 2
 _NAME, _DOUBLE, _INT32, _INT64, _UINT64, _BOOL, _STRING = 1, 3, 7, 9, 13, 27, 29
 
 
@@ -83,18 +75,11 @@ class Node:
 def node_bytes(node: Node) -> bytes:
     """``node`` as a message of the schema but for what only its rank has, which ``of_rank`` adds
     behind it."""
-    attributes = [
-        wire.text(_NAME, "is_cpu_op") + wire.whole(_BOOL, 0),
-        wire.text(_NAME, "duration_s")
-        + wire.double(_DOUBLE, node.duration_s),  # ours: readers pass over others' attributes
-    ]
+    numbers = {"comm_size": (_INT64, node.comm_size)}
     if node.type is NodeType.COMPUTE:
-        attributes.append(wire.text(_NAME, "num_ops") + wire.whole(_INT64, node.num_ops))
-        attributes.append(wire.text(_NAME, "tensor_size") + wire.whole(_UINT64, node.tensor_size))
-    else:
-        attributes.append(wire.text(_NAME, "comm_size") + wire.whole(_INT64, node.comm_size))
+        numbers = {"num_ops": (_INT64, node.num_ops), "tensor_size": (_UINT64, node.tensor_size)}
     if node.comm_type is not None:
-        attributes.append(wire.text(_NAME, "comm_type") + wire.whole(_INT64, node.comm_type))
+        numbers["comm_type"] = (_INT64, node.comm_type)
     return b"".join(
         (
             wire.whole(_NODE_ID, node.id),
@@ -104,7 +89,10 @@ def node_bytes(node: Node) -> bytes:
             wire.packed(_DATA_DEPS, node.data_deps),
             wire.whole(_START, node.start_micros),
             wire.whole(_DURATION, node.duration_micros),
-            *(wire.content(_ATTRIBUTE, each) for each in attributes),
+            _attribute("is_cpu_op", wire.whole(_BOOL, 0)),
+            # ours: readers pass over others' attributes
+            _attribute("duration_s", wire.double(_DOUBLE, node.duration_s)),
+            *(_attribute(name, wire.whole(*number)) for name, number in numbers.items()),
         )
     )
 
@@ -113,16 +101,16 @@ def of_rank(node: Node) -> bytes:
     """The fields of ``node`` that differ from rank to rank; a message goes on with them as if they
     had stood in it."""
     if node.type is NodeType.COLLECTIVE:
-        return wire.content(
-            _ATTRIBUTE, wire.text(_NAME, "pg_name") + wire.text(_STRING, node.group)
-        )
+        return _attribute("pg_name", wire.text(_STRING, node.group))
     if node.type is NodeType.COMPUTE:
         return b""
     numbers = {"comm_src": node.comm_src, "comm_dst": node.comm_dst, "comm_tag": node.comm_tag}
-    return b"".join(
-        wire.content(_ATTRIBUTE, wire.text(_NAME, name) + wire.whole(_INT32, value))
-        for name, value in numbers.items()
-    )
+    found = (_attribute(name, wire.whole(_INT32, value)) for name, value in numbers.items())
+    return b"".join(found)
+
+
+def _attribute(name: str, value: bytes) -> bytes:
+    return wire.content(_ATTRIBUTE, wire.text(_NAME, name) + value)
 
 
 def trace_bytes(messages: Iterable[bytes]) -> bytes:
@@ -138,9 +126,7 @@ def read_trace(content: bytes) -> tuple[Node, ...]:
     """
     messages = wire.read_framed(content)
     metadata = wire.read_fields(next(messages, b""))
-    version = next(
-        (field.content.decode(errors="replace") for field in metadata if field.number == 1), ""
-    )
+    version = _text_of(metadata, 1)
     if version != VERSION:
         raise InputError(
             f"an execution trace says version {version!r:.40}, {VERSION} is read; write it again "
@@ -161,23 +147,17 @@ class NodeFields:
     @staticmethod
     def of(message: bytes) -> NodeFields:
         """The fields of ``message``; a repeated field may come in parts."""
-        single, deps, attributes = (
-            dict[int, wire.Field](),
-            defaultdict[int, tuple[int, ...]](tuple),
-            dict[str, wire.Field](),
-        )
+        single, attributes = dict[int, wire.Field](), dict[str, wire.Field]()
+        deps = defaultdict[int, tuple[int, ...]](tuple)
         for field in wire.read_fields(message):
-            if field.number in (_CTRL_DEPS, _DATA_DEPS):
-                more = (
-                    (field.value,)
-                    if isinstance(field.value, int)
-                    else wire.read_packed(field.content)
-                )
-                deps[field.number] += more
-            elif field.number == _ATTRIBUTE:
+            if field.number == _ATTRIBUTE:
                 attributes |= attribute(field.content)
-            else:
+            elif field.number not in (_CTRL_DEPS, _DATA_DEPS):
                 single[field.number] = field
+            elif isinstance(field.value, int):
+                deps[field.number] += (field.value,)
+            else:
+                deps[field.number] += wire.read_packed(field.content)
         return NodeFields(single, deps[_DATA_DEPS], deps[_CTRL_DEPS], attributes)
 
     @property
@@ -188,9 +168,7 @@ class NodeFields:
     @property
     def name(self) -> str:
         """What it is called."""
-        if _NODE_NAME in self.single:
-            return self.single[_NODE_NAME].content.decode(errors="replace")
-        return ""
+        return _text_of(self.single.values(), _NODE_NAME)
 
     @property
     def type(self) -> int:
@@ -211,10 +189,7 @@ class NodeFields:
     def input_shapes(self) -> str:
         """Shapes of what it reads, a list of lists as text; empty where they are not said."""
         fields = wire.read_fields(self.single[_INPUTS].content) if _INPUTS in self.single else ()
-        return next(
-            (field.content.decode(errors="replace") for field in fields if field.number == _SHAPES),
-            "",
-        )
+        return _text_of(fields, _SHAPES)
 
     def number(self, name: str) -> int | None:
         """The whole number that the attribute ``name`` is; None where it has none."""
@@ -226,11 +201,10 @@ class NodeFields:
 
 def _node(message: bytes) -> Node:
     fields = NodeFields.of(message)
-
-    def number(name: str) -> int:
-        return fields.number(name) or 0
-
     attributes = fields.attributes
+    names = ("num_ops", "tensor_size", "comm_size", "comm_src", "comm_dst", "comm_tag")
+    numbers = {name: fields.number(name) or 0 for name in names}
+    kind = fields.number("comm_type")
     try:
         return Node(
             id=fields.single[_NODE_ID].whole,
@@ -240,15 +214,10 @@ def _node(message: bytes) -> Node:
             duration_micros=fields.duration_micros,
             data_deps=fields.data_deps,
             ctrl_deps=fields.ctrl_deps,
-            num_ops=number("num_ops"),
-            tensor_size=number("tensor_size"),
-            comm_type=CollectiveType(number("comm_type")) if "comm_type" in attributes else None,
-            comm_size=number("comm_size"),
-            comm_src=number("comm_src"),
-            comm_dst=number("comm_dst"),
-            comm_tag=number("comm_tag"),
+            comm_type=None if kind is None else CollectiveType(kind),
             group=attributes["pg_name"].content.decode() if "pg_name" in attributes else "",
             start_micros=fields.start_micros,
+            **numbers,
         )
     except (KeyError, ValueError) as error:
         raise InputError(
@@ -259,7 +228,11 @@ def _node(message: bytes) -> Node:
 def attribute(message: bytes) -> Iterator[tuple[str, wire.Field]]:
     """The name and the value of an attribute."""
     fields = tuple(wire.read_fields(message))
-    name = next(
-        (field.content.decode(errors="replace") for field in fields if field.number == _NAME), ""
-    )
+    name = _text_of(fields, _NAME)
     yield from ((name, value) for value in fields if value.number != _NAME)
+
+
+def _text_of(fields: Iterable[wire.Field], number: int) -> str:
+    """The text of the first field of a number; empty where there is none."""
+    found = (field.content for field in fields if field.number == number)
+    return next(found, b"").decode(errors="replace")

@@ -42,10 +42,7 @@ class Field:
             InputError: it is none.
         """
         if isinstance(self.value, bytes):
-            raise InputError(
-                f"field {self.number} of a message is no whole number; it is damaged, or of "
-                "another schema"
-            )
+            raise self._other("no whole number")
         return self.value
 
     @property
@@ -56,21 +53,20 @@ class Field:
             InputError: it is a whole number.
         """
         if isinstance(self.value, int):
-            raise InputError(
-                f"field {self.number} of a message is a whole number; it is damaged, or of "
-                "another schema"
-            )
+            raise self._other("a whole number")
         return self.value
 
     @property
     def double(self) -> float:
         """The value of a double."""
         if len(self.content) != 8:
-            raise InputError(
-                f"field {self.number} of a message is no double; it is damaged, or of another "
-                "schema"
-            )
+            raise self._other("no double")
         return float(struct.unpack("<d", self.content)[0])
+
+    def _other(self, what: str) -> InputError:
+        return InputError(
+            f"field {self.number} of a message is {what}; it is damaged, or of another schema"
+        )
 
 
 def varint(value: int) -> bytes:

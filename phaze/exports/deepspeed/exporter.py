@@ -20,18 +20,18 @@ keys (deepspeed.ai/docs/config-json).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from Estimator.plans.offload import NOTHING
 from Estimator.plans.state_formats import StateFormats
 from phaze.exports import refusals
 from phaze.exports.launch import ExportedFile, Exporter, Launch, unsupported
+from phaze.exports.options import Option, json_text, markdown_rows
 from phaze.exports.refusals import NO_OFFLOAD, Refusals, more_replicas
-from phaze.exports.start_scripts import HEAD
-from phaze.exports.words import in_code_of_markdown, in_markdown
+from phaze.exports.start_scripts import run_script
+from phaze.exports.words import in_markdown
 from phaze_common.choices import Attention, MomentDtype, Precision, Recompute, StateDtype
 
 LEARNING_RATE = 3e-4  # where the user gives none: the schedule is no part of a plan
@@ -42,15 +42,6 @@ STAGES = (
     "and gradients, which are reduced and scattered after every micro-batch",
     "and weights, which are gathered for each forward and each backward pass",
 )
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A key of the file by its path, its value, and why it is so."""
-
-    path: str
-    value: object
-    why: str
 
 
 def _sequences(launch: Launch) -> Refusals:
@@ -116,11 +107,9 @@ def _gradients(launch: Launch) -> Refusals:
     degrees, added = launch.degrees, _gradient_dtype(launch)
     known = added_in(degrees.precision, degrees.zero_stage)
     if added is not None and added not in known:
-        yield unsupported(
-            f"in {degrees.precision} with ZeRO {degrees.zero_stage} it adds up gradients in "
-            f"{' or '.join(known)}, not in {added}",
-            gradient_dtype=known[0],
-        )
+        what = f"in {degrees.precision} with ZeRO {degrees.zero_stage} it adds up gradients in"
+        near = known[0]
+        yield unsupported(f"{what} {' or '.join(known)}, not in {added}", gradient_dtype=near)
 
 
 def _state(launch: Launch) -> Refusals:
@@ -134,109 +123,100 @@ def files(launch: Launch) -> tuple[ExportedFile, ...]:
     return (
         ExportedFile("ds_config.json", configuration(launch)),
         ExportedFile("README.md", _readme(launch)),
-        ExportedFile("run.sh", _script(launch), executable=True),
+        _script(launch),
     )
 
 
 def configuration(launch: Launch) -> str:
     """``ds_config.json``."""
-    nested: dict[str, object] = {}
-    for entry in entries(launch):
-        place: dict[str, object] = nested
-        *homes, last = entry.path.split(".")
-        for name in homes:
-            inner = place.setdefault(name, {})
-            assert isinstance(inner, dict)
-            place = inner
-        place[last] = entry.value
-    return json.dumps(nested, indent=2) + "\n"
+    return json_text(entries(launch))
 
 
-def entries(launch: Launch) -> tuple[Entry, ...]:
+def entries(launch: Launch) -> tuple[Option, ...]:
     """Every key of the file with its reason."""
     return (*_batches(launch), *_formats(launch), *_zero(launch), *_rest(launch), *_own(launch))
 
 
-def _batches(launch: Launch) -> Iterator[Entry]:
+def _batches(launch: Launch) -> Iterator[Option]:
     degrees = launch.degrees
     size, steps, batch = degrees.micro_batch_size, degrees.micro_batches, degrees.global_batch_size
     product = f"{size} x {steps} x {degrees.dp} replicas = {batch}"
     if degrees.tp == 1:
-        yield Entry("train_batch_size", batch, f"samples of an iteration: {product}")
+        yield Option("train_batch_size", batch, f"samples of an iteration: {product}")
     why = "samples of a micro-batch of one replica"
-    yield Entry("train_micro_batch_size_per_gpu", size, why)
+    yield Option("train_micro_batch_size_per_gpu", size, why)
     why = f"micro-batches of an iteration: {product}"
-    yield Entry("gradient_accumulation_steps", steps, why)
+    yield Option("gradient_accumulation_steps", steps, why)
 
 
-def _formats(launch: Launch) -> Iterator[Entry]:
+def _formats(launch: Launch) -> Iterator[Option]:
     precision, gradients = launch.degrees.precision, _gradient_dtype(launch)
     if precision is Precision.FP32:
         return
     why = "products and weights; the optimizer's state and master weights are fp32"
-    yield Entry(f"{precision.value}.enabled", True, why)
+    yield Option(f"{precision.value}.enabled", True, why)
     if precision is Precision.FP16:
-        yield Entry("fp16.loss_scale", 0, "losses are scaled as large as gradients allow")
+        yield Option("fp16.loss_scale", 0, "losses are scaled as large as gradients allow")
     if gradients is not None:
         why = "in which the plan adds up gradients"
-        yield Entry("data_types.grad_accum_dtype", gradients, why)
-        yield Entry("communication_data_type", gradients, "in which replicas reduce them")
+        yield Option("data_types.grad_accum_dtype", gradients, why)
+        yield Option("communication_data_type", gradients, "in which replicas reduce them")
 
 
-def _zero(launch: Launch) -> Iterator[Entry]:
+def _zero(launch: Launch) -> Iterator[Option]:
     stage, offload = launch.degrees.zero_stage, launch.degrees.offload
-    yield Entry("zero_optimization.stage", stage, STAGES[stage])
+    yield Option("zero_optimization.stage", stage, STAGES[stage])
     if stage:
         why = "gradients are reduced while the backward pass runs, if so"
-        yield Entry("zero_optimization.overlap_comm", launch.overlap_gradients, why)
+        yield Option("zero_optimization.overlap_comm", launch.overlap_gradients, why)
     pinned = "copies at the full speed of the link"
     if offload.optimizer:
         why = (
             "optimizer state and gradients in host memory, where the step runs too (phaze "
             "predicts it on the device)"
         )
-        yield Entry("zero_optimization.offload_optimizer.device", "cpu", why)
-        yield Entry("zero_optimization.offload_optimizer.pin_memory", True, pinned)
+        yield Option("zero_optimization.offload_optimizer.device", "cpu", why)
+        yield Option("zero_optimization.offload_optimizer.pin_memory", True, pinned)
     if offload.weights:
-        yield Entry("zero_optimization.offload_param.device", "cpu", "weights in host memory")
-        yield Entry("zero_optimization.offload_param.pin_memory", True, pinned)
+        yield Option("zero_optimization.offload_param.device", "cpu", "weights in host memory")
+        yield Option("zero_optimization.offload_param.pin_memory", True, pinned)
 
 
-def _rest(launch: Launch) -> Iterator[Entry]:
+def _rest(launch: Launch) -> Iterator[Option]:
     degrees = launch.degrees
     if degrees.tp > 1:
         why = "tensor-parallel devices; the loader must give all of a group the same samples"
-        yield Entry("tensor_parallel.autotp_size", degrees.tp, why)
+        yield Option("tensor_parallel.autotp_size", degrees.tp, why)
         why = "all-reduces overlap products, if so"
-        yield Entry("tensor_parallel.tp_overlap_comm", launch.overlap_tensor, why)
+        yield Option("tensor_parallel.tp_overlap_comm", launch.overlap_tensor, why)
     if degrees.recompute is Recompute.FULL:
         why = (
             "each block is computed again; a model asks for it, one of Hugging Face by "
             "model.gradient_checkpointing_enable()"
         )
-        yield Entry("activation_checkpointing.partition_activations", False, why)
+        yield Option("activation_checkpointing.partition_activations", False, why)
         why = (
             "of recomputed blocks the inputs are in host memory, if so (blocks run by "
             "deepspeed.checkpointing alone)"
         )
         held = degrees.offload.activations > 0
-        yield Entry("activation_checkpointing.cpu_checkpointing", held, why)
+        yield Option("activation_checkpointing.cpu_checkpointing", held, why)
     adam = degrees.optimizer == "adam"
     momentum = 0.9 if degrees.optimizer == "sgd_momentum" else 0.0
     parameters: Mapping[str, object] = {"lr": LEARNING_RATE, "momentum": momentum}
     if adam:
         parameters = {"lr": LEARNING_RATE, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
     why = "the plan's optimizer; its rates are yours to give"
-    yield Entry("optimizer.type", "AdamW" if adam else "SGD", why)
+    yield Option("optimizer.type", "AdamW" if adam else "SGD", why)
     for name, value in parameters.items():
-        yield Entry(f"optimizer.params.{name}", value, "yours to give")
+        yield Option(f"optimizer.params.{name}", value, "yours to give")
     if not adam:
-        yield Entry("zero_allow_untested_optimizer", True, "SGD is torch's own")
-        yield Entry("zero_force_ds_cpu_optimizer", False, "SGD is torch's own")
-    yield Entry("gradient_clipping", 1.0, "the norm of gradients; yours to give")
+        yield Option("zero_allow_untested_optimizer", True, "SGD is torch's own")
+        yield Option("zero_force_ds_cpu_optimizer", False, "SGD is torch's own")
+    yield Option("gradient_clipping", 1.0, "the norm of gradients; yours to give")
 
 
-def _own(launch: Launch) -> Iterator[Entry]:
+def _own(launch: Launch) -> Iterator[Option]:
     degrees = launch.degrees
     given = {
         "model": launch.plan.model,
@@ -251,16 +231,13 @@ def _own(launch: Launch) -> Iterator[Entry]:
         "for phaze"
     )
     for name, value in given.items():
-        yield Entry(f"phaze.{name}", value, why)
+        yield Option(f"phaze.{name}", value, why)
 
 
 def _readme(launch: Launch) -> str:
     degrees = launch.degrees
     model, device, cluster = map(in_markdown, (launch.plan.model, launch.device, launch.cluster))
-    rows = [
-        f"| `{entry.path}` | `{in_code_of_markdown(json.dumps(entry.value))}` | {entry.why} |\n"
-        for entry in entries(launch)
-    ]
+    rows = markdown_rows(entries(launch))
     batch = ""
     if degrees.tp > 1:
         batch = (
@@ -272,23 +249,20 @@ def _readme(launch: Launch) -> str:
         f"# {model} with DeepSpeed 0.19.8\n\n"
         f"A plan by phaze for {degrees.devices} x {device} ({cluster}). `run.sh` starts "
         "`train.py`, your script, which passes `ds_config.json` to `deepspeed.initialize`.\n\n"
-        f"{batch}| key | value | why |\n| --- | --- | --- |\n{''.join(rows)}"
+        f"{batch}| key | value | why |\n| --- | --- | --- |\n{rows}"
     )
 
 
-def _script(launch: Launch) -> str:
-    hosts, lines = "", [*HEAD]
+def _script(launch: Launch) -> ExportedFile:
+    each, hosts, lines = launch.processes_per_node, "", list[str]()
     if launch.nodes > 1:
         lines.append(
-            f"# hostfile: {launch.nodes} lines such as node1 slots={launch.processes_per_node}, "
+            f"# hostfile: {launch.nodes} lines such as node1 slots={each}, "
             "the first of them this node"
         )
         hosts = f" --hostfile hostfile --num_nodes {launch.nodes}"
-    lines.append(
-        f"exec deepspeed{hosts} --num_gpus {launch.processes_per_node} train.py "
-        '--deepspeed_config ds_config.json "$@"\n'
-    )
-    return "\n".join(lines)
+    start = f"exec deepspeed{hosts} --num_gpus {each} train.py"
+    return run_script(*lines, f'{start} --deepspeed_config ds_config.json "$@"')
 
 
 REFUSALS = (

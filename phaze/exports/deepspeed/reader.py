@@ -16,22 +16,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from Estimator.plans.offload import Offload
-from phaze.exports.given_keys import (
-    GivenKeys,
-    flattened,
-    is_off,
-    known_keys,
-    part,
-    shown,
-    truth,
-)
+from phaze.exports.given_keys import GivenKeys, is_off, shown, truth
 from phaze.exports.launch_batches import ProductRule, given_number, replicas_of
 from phaze.settings.launched import KeyKind, LaunchReading
 from phaze_common.echo import kind_of
 from phaze_common.errors import InputError
 from phaze_common.files import parse_json
 
-PROGRAM = "DeepSpeed"
 # of a file of DeepSpeed that another file names
 INSTEAD_OF_DEEPSPEED = "give it with --from, or its stage with --zero-stage"
 AUTO = "left open: the Trainer fills it in from its own arguments, here the command line does"
@@ -60,8 +51,7 @@ NEAR_ADAM = {
         "gradients are compressed to one bit behind a warm-up",
     ),
     **dict.fromkeys(
-        ("lamb", "fusedlamb"),
-        "norms of layers are taken in the step, which is priced as Adam's",
+        ("lamb", "fusedlamb"), "norms of layers are taken in the step, which is priced as Adam's"
     ),
     "muon": "matrices are orthogonalised in the step, which is priced as Adam's",
     **dict.fromkeys(
@@ -83,11 +73,11 @@ def recognises(content: object) -> bool:
     )
 
 
-def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchReading:
+def read(text: str, command_line: Mapping[str, str] | None = None) -> LaunchReading:
     """The plan in ``text``, JSON, as settings of ``evaluate``, and what became of its keys; what
     cannot be known is left out.
 
-    Settings ``given_besides`` say the devices among which the file's batch is shared out.
+    Settings ``command_line`` say the devices among which the file's batch is shared out.
 
     Raises: InputError: it is no JSON object, has no mark of DeepSpeed, has values that DeepSpeed
         does not take, or a batch that
@@ -103,10 +93,8 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
             f"the configuration has none of DeepSpeed's keys {', '.join(MARKS)}, bf16 and fp16; "
             "give one that has"
         )
-    keys, known = flattened(content), known_keys("deepspeed")
-    known.check_spelling(keys)
-    given = GivenKeys(PROGRAM, content, given_besides or {})
-    own, tensor = part(content, "phaze", PROGRAM), part(content, "tensor_parallel", PROGRAM)
+    given = GivenKeys.of("deepspeed", content, command_line)
+    own = given.part("phaze")
     tp = given.size("tensor_parallel.autotp_size") or given.size("tensor_parallel.tp.tp_size") or 1
     sequences = given.size("sequence_parallel_size") or 1
     divided = given.flag("expert_parallel.enabled")
@@ -119,45 +107,45 @@ def read(text: str, given_besides: Mapping[str, str] | None = None) -> LaunchRea
     if sequences > 1:
         found["exchange"] = "ulysses"
     found |= _batches(given, tp, found)
-    found |= _precision(given, keys) | _zero(given) | _recomputed(given, own, tp)
+    found |= _precision(given) | _zero(given) | _recomputed(given, own, tp)
     found |= _optimizer(given)
-    if "tp_overlap_comm" in tensor:
+    if "tp_overlap_comm" in given.part("tensor_parallel"):
         found["overlap_tensor"] = given.flag("tensor_parallel.tp_overlap_comm")
     found |= _formats_of_state(given, found.get("precision"))
-    found = own_gradients(found, given.besides) | found
+    found = own_gradients(found, given.command_line) | found
     found |= {key: own[key] for key in ("model", "attention") if isinstance(own.get(key), str)}
     if (length := given.size("phaze.sequence_length")) is not None:
         found["sequence_length"] = length
     given.usual |= {
         path: AUTO
-        for path, value in keys.items()
-        if value == "auto" and known.kind_of(path, value)[0] is KeyKind.READ
+        for path, value in given.keys.items()
+        if value == "auto" and given.known.kind_of(path, value)[0] is KeyKind.READ
     }
-    return known.reading(found, keys, given.untold, given.taken, given.usual)
+    return given.reading(found)
 
 
 def _batches(given: GivenKeys, tp: int, found: Mapping[str, object]) -> dict[str, object]:
     """Batches and replicas, and in ``usual`` what the file's batch counts besides."""
     names = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
     batch, micro, steps = map(given.size, names)
-    rule, besides = ProductRule(batch, micro, steps, tp), given.besides
+    rule, command_line = ProductRule(batch, micro, steps, tp), given.command_line
     left = [name for name in names if given.value(name) == "auto"]  # to the command line
     if left == [names[0]] and micro is not None and steps is not None:
         left = []  # the product of the others
     dp = given.size("phaze.dp") or (None if left else rule.replicas)
     sizes: dict[str, object] = {} if dp is None else {"dp": dp}
     whole_batch = given.size("phaze.global_batch_size")
-    given_batch = given_number(besides, "global_batch_size")
-    replicas = replicas_of(besides, {**found, **sizes})
-    open_micro = micro is None and not left and "micro_batch_size" not in besides
+    given_batch = given_number(command_line, "global_batch_size")
+    replicas = replicas_of(command_line, {**found, **sizes})
+    open_micro = micro is None and not left and "micro_batch_size" not in command_line
     if batch and given_batch and replicas and open_micro:
         # shared out as the file's own would be
         rule = replace(rule, batch=given_batch * rule.tensor_parallel)
         return sizes | rule.settings(replicas)
-    if whole_batch or left or "global_batch_size" in besides:
+    if whole_batch or left or "global_batch_size" in command_line:
         sizes |= {"global_batch_size": whole_batch or batch, "micro_batch_size": micro}
         return {name: value for name, value in sizes.items() if value is not None}
-    if (by_command := given_number(besides, "micro_batch_size")) is not None:
+    if (by_command := given_number(command_line, "micro_batch_size")) is not None:
         rule = replace(rule, micro_batch=by_command, steps=steps if batch is None else None)
     sizes |= rule.settings(replicas)
     if said := rule.note(sizes.get("global_batch_size")):
@@ -165,47 +153,53 @@ def _batches(given: GivenKeys, tp: int, found: Mapping[str, object]) -> dict[str
     return sizes
 
 
-def _precision(given: GivenKeys, keys: Mapping[str, object]) -> dict[str, object]:
-    asked = {name: part(given.content, name, PROGRAM) for name in FORMATS}
+def _precision(given: GivenKeys) -> dict[str, object]:
+    asked = {name: given.part(name) for name in FORMATS}
     switches = {name: switch.get("enabled") for name, switch in asked.items()}
     on = {FORMATS[name] for name, each in switches.items() if each != "auto" and truth(each, name)}
     if len(on) > 1:
         raise InputError("fp16 and bf16 are both enabled, which DeepSpeed refuses; enable one")
     if on:
         return {"precision": on.pop()}
-    by_trainer = not any(asked.values()) and any(
-        isinstance(value, str) and value == "auto" for value in keys.values()
-    )
+    by_trainer = not any(asked.values()) and "auto" in given.keys.values()
     return {} if "auto" in switches.values() or by_trainer else {"precision": "fp32"}
+
+
+def zero_stage(stage: object, path: str) -> int:
+    """The stage of ZeRO at ``path``.
+
+    Raises:
+        InputError: it is none.
+    """
+    if isinstance(stage, bool) or not isinstance(stage, int | float) or stage not in (0, 1, 2, 3):
+        raise InputError(f"{path} is {shown(repr(stage))}; it must be 0, 1, 2 or 3")
+    return int(stage)
 
 
 def _zero(given: GivenKeys) -> dict[str, object]:
     if isinstance(switch := given.content.get("zero_optimization"), bool):  # true is stage 1
         zero = {"stage": int(switch)}
         given = replace(given, content={**given.content, "zero_optimization": zero})
-    stage = part(given.content, "zero_optimization", PROGRAM).get("stage", 0)
-    if stage == "auto":
+    home = given.part("zero_optimization")
+    if home.get("stage") == "auto":
         return {}
-    if stage not in (0, 1, 2, 3) or isinstance(stage, bool):
-        asked = shown(repr(stage))
-        raise InputError(f"zero_optimization.stage is {asked}; it must be 0, 1, 2 or 3")
-    found: dict[str, object] = {"zero_stage": int(stage)}
-    overlaps = given.value("zero_optimization.overlap_comm")
+    stage = zero_stage(home.get("stage", 0), "zero_optimization.stage")
+    found: dict[str, object] = {"zero_stage": stage}
+    overlaps = home.get("overlap_comm")
     if stage and overlaps != "auto":
         usual = stage == 3 if overlaps is None else given.flag("zero_optimization.overlap_comm")
         found["overlap_gradients"] = usual
     # a threshold above the tensors of a block leaves whole what stage 3 is said to share out; its
     # default is 1e5
     for name in ("stage3_param_persistence_threshold", "param_persistence_threshold"):
-        threshold = given.value(f"zero_optimization.{name}")
+        threshold = home.get(name)
         if stage == 3 and isinstance(threshold, int | float) and threshold > LARGE_TENSOR:
             given.untold[f"zero_optimization.{name}"] = (
                 "tensors of up to so many parameters stay whole on every device"
             )
     optimizer = _on_host(given, "offload_optimizer", "cpu_offload") if stage else 0.0
     weights = _on_host(given, "offload_param", "cpu_offload_param") if stage == 3 else 0.0
-    home = part(part(given.content, "zero_optimization", PROGRAM), "offload_optimizer", PROGRAM)
-    ratio = home.get("ratio", 1.0)
+    ratio = given.part("zero_optimization.offload_optimizer").get("ratio", 1.0)
     if optimizer and ratio != "auto":
         if not isinstance(ratio, int | float) or isinstance(ratio, bool) or not 0.0 <= ratio <= 1.0:
             raise InputError(
@@ -221,17 +215,14 @@ def _zero(given: GivenKeys) -> dict[str, object]:
 def _on_host(given: GivenKeys, name: str, older: str) -> float:
     """1 where what ``name`` says lies in host memory, else 0; null and the device none are
     neither."""
-    zero = part(given.content, "zero_optimization", PROGRAM)
-    usual = "cpu" if truth(zero.get(older), older) else "none"
-    device, path = (
-        part(zero, name, PROGRAM).get("device", usual),
-        f"zero_optimization.{name}.device",
-    )
+    path = f"zero_optimization.{name}"
+    usual = "cpu" if truth(given.part("zero_optimization").get(older), older) else "none"
+    device = given.part(path).get("device", usual)
     if device == "nvme":
-        given.untold[path] = ON_NVME
+        given.untold[f"{path}.device"] = ON_NVME
     elif device != "cpu" and not is_off(device):
         asked = shown(repr(device))
-        raise InputError(f"{path} is {asked}; DeepSpeed takes cpu, nvme or none")
+        raise InputError(f"{path}.device is {asked}; DeepSpeed takes cpu, nvme or none")
     return float(device in ("cpu", "nvme"))
 
 
@@ -252,7 +243,7 @@ def _recomputed(given: GivenKeys, own: Mapping[str, object], tp: int) -> dict[st
 
 
 def _optimizer(given: GivenKeys) -> dict[str, object]:
-    kind = part(given.content, "optimizer", PROGRAM).get("type", "auto")
+    kind = given.part("optimizer").get("type", "auto")
     name = str(kind).lower().replace("_", "")
     if name == "sgd":
         momentum = given.value("optimizer.params.momentum")

@@ -21,7 +21,7 @@ from phaze.exports.deepspeed.exporter import LEARNING_RATE
 from phaze.exports.deepspeed.exporter import configuration as deepspeed_configuration
 from phaze.exports.launch import ExportedFile, Exporter, Launch, unsupported
 from phaze.exports.refusals import NO_OFFLOAD, Refusals
-from phaze.exports.start_scripts import HEAD, on_each_node, torchrun
+from phaze.exports.start_scripts import RUN, on_each_node, run_script, torchrun
 from phaze_common.choices import Attention, Precision, Recompute
 
 TRAIN = "your training script, which gives arguments.arguments(...) to Trainer"
@@ -52,21 +52,13 @@ def _trainer(launch: Launch) -> Refusals:
 
 def files(launch: Launch) -> tuple[ExportedFile, ...]:
     """``arguments.py``, a file of accelerate or of DeepSpeed, and ``run.sh``."""
+    run = script(launch, TRAIN)
+    below = ExportedFile("accelerate.yaml", configuration(launch))
     if by_deepspeed(launch):
-        lines = (
-            *HEAD,
-            *on_each_node(launch),
-            f"# train.py: {TRAIN}",
-            f'exec {torchrun(launch)} train.py "$@"',
-        )
-        run, below = "\n".join(lines) + "\n", deepspeed_configuration(launch)
-    else:
-        run, below = script(launch, TRAIN), configuration(launch)
-    return (
-        ExportedFile("arguments.py", _arguments(launch)),
-        ExportedFile("ds_config.json" if by_deepspeed(launch) else "accelerate.yaml", below),
-        ExportedFile("run.sh", run, executable=True),
-    )
+        start = f'exec {torchrun(launch)} train.py "$@"'
+        run = run_script(*on_each_node(launch), f"# train.py: {TRAIN}", start)
+        below = ExportedFile("ds_config.json", deepspeed_configuration(launch))
+    return (ExportedFile("arguments.py", _arguments(launch)), below, run)
 
 
 def _arguments(launch: Launch) -> str:
@@ -126,6 +118,4 @@ def arguments(output_dir: str) -> TrainingArguments:
 '''
 
 
-EXPORTER = Exporter(
-    "hf_trainer", "Hugging Face Trainer", (_below, _trainer), files, node_script="run.sh"
-)
+EXPORTER = Exporter("hf_trainer", "Hugging Face Trainer", (_below, _trainer), files, RUN)

@@ -12,7 +12,16 @@ from collections.abc import Mapping
 
 from Estimator.plans.offload import Offload
 from phaze.exports.deepspeed.reader import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE
-from phaze.exports.given_keys import flattened, is_off, known_keys, shown, truth, whole, written
+from phaze.exports.given_keys import (
+    HYBRID,
+    GivenKeys,
+    flattened,
+    is_off,
+    known_keys,
+    refused,
+    shown,
+    truth,
+)
 from phaze.exports.launch_batches import accumulation
 from phaze.exports.python_files.changes import ABSENT
 from phaze.exports.python_files.expressions import Method
@@ -22,8 +31,7 @@ from phaze.settings.launched import LaunchReading
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import parse_yaml
 
-PROGRAM = "Hugging Face Trainer"
-MARK = "per_device_train_batch_size"
+MARK, STEPS = "per_device_train_batch_size", "gradient_accumulation_steps"
 CALLS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig")
 ADAM = (
     "adamw_torch",
@@ -37,7 +45,7 @@ ADAM = (
 LENGTHS = ("max_length", "max_seq_length", "cutoff_len")  # of TRL and LLaMA-Factory
 SETTINGS = {  # of phaze evaluate that say what an argument does
     MARK: "micro_batch_size",
-    "gradient_accumulation_steps": "global_batch_size",
+    STEPS: "global_batch_size",
     "bf16": "precision",
     "fp16": "precision",
     "gradient_checkpointing": "recompute",
@@ -45,9 +53,8 @@ SETTINGS = {  # of phaze evaluate that say what an argument does
     "optim": "optimizer",
     **dict.fromkeys(LENGTHS, "sequence_length"),
 }
-METHODS: Mapping[
-    str, Method
-] = {  # of TrainingArguments in transformers 4 and 5; what they leave out, they set to a default
+# of TrainingArguments in transformers 4 and 5; what they leave out, they set to a default
+METHODS: dict[str, Method] = {
     "set_training": (
         ("learning_rate", "learning_rate", 5e-5),
         ("batch_size", MARK, 8),
@@ -61,34 +68,49 @@ METHODS: Mapping[
         ("gradient_checkpointing", "gradient_checkpointing", ABSENT),
     ),
     "set_optimizer": (
-        *(
-            ("name", "optim", ADAM[0]),
-            ("learning_rate", "learning_rate", 5e-5),
-            ("weight_decay", "weight_decay", 0),
-        ),
-        *(
-            ("beta1", "adam_beta1", 0.9),
-            ("beta2", "adam_beta2", 0.999),
-            ("epsilon", "adam_epsilon", 1e-8),
-        ),
+        ("name", "optim", ADAM[0]),
+        ("learning_rate", "learning_rate", 5e-5),
+        ("weight_decay", "weight_decay", 0),
+        ("beta1", "adam_beta1", 0.9),
+        ("beta2", "adam_beta2", 0.999),
+        ("epsilon", "adam_epsilon", 1e-8),
         ("args", "optim_args", None),
     ),
     "set_dataloader": (("train_batch_size", MARK, 8),),
-    **dict.fromkeys(
-        (
-            "set_evaluate",
-            "set_testing",
-            "set_save",
-            "set_logging",
-            "set_push_to_hub",
-            "set_lr_scheduler",
-        ),
-        (),
-    ),
+}
+for kind in ("evaluate", "testing", "save", "logging", "push_to_hub", "lr_scheduler"):
+    METHODS[f"set_{kind}"] = ()
+STAGES = {  # of ZeRO by the words of fsdp
+    "full_shard": 3,
+    "shard_grad_op": 2,
+    "no_shard": 0,
+    "hybrid_shard": 3,
+    "hybrid_shard_zero2": 2,
 }
 NOWHERE = "TrainingArguments(...) in no place that can be followed"
 MOST_LISTED = 20
-OF_EXPORTS = {"MODEL": "model", "SEQUENCE_LENGTH": "sequence_length"}
+
+
+class _Arguments(GivenKeys):
+    """Arguments of Trainer by their names; of those of which the command line says the setting, no
+    value is taken."""
+
+    def value(self, path: str) -> object:
+        """See base class.
+
+        Raises:
+            InputError: only running the file would tell it.
+        """
+        value, setting = self.content.get(path), SETTINGS.get(path, "")
+        if setting in self.command_line:
+            return None
+        if isinstance(value, Expression | Made):
+            flag = f"; write its value out, or give --{setting.replace('_', '-')}"
+            raise InputError(
+                f"{path} is {shown(value)}, which only running the file would tell"
+                f"{flag if setting else ''}"
+            )
+        return value
 
 
 def recognises(content: object) -> bool:
@@ -124,151 +146,101 @@ def _read_python(text: str, given: Mapping[str, str]) -> LaunchReading:
     module = Module(parsed(text), main=True, methods=METHODS)
     calls = module.records_of_functions(CALLS)
     if len(calls) != 1:
-        lines = ", ".join(str(call.line) for call in calls[:MOST_LISTED])
-        what = (
-            f"makes arguments of {len(calls)} trainings, in lines {lines}"
-            if calls
-            else f"calls {NOWHERE}"
-        )
+        what = f"calls {NOWHERE}"
+        if calls:
+            lines = ", ".join(str(call.line) for call in calls[:MOST_LISTED])
+            what = f"makes arguments of {len(calls)} trainings, in lines {lines}"
         raise InputError(f"the file {what}; give one with the arguments of one training")
     calls[0].check_told(unnamed=1)  # the folder of results
-    values = calls[0].values
-    constants = {key: module.constant(name) for name, key in OF_EXPORTS.items()}
-    length = constants["sequence_length"]
-    if (
-        module.has("SEQUENCE_LENGTH")
-        and isinstance(length, Expression | Made)
-        and "sequence_length" not in given
-    ):
+    model, length, attention = map(module.constant, ("MODEL", "SEQUENCE_LENGTH", "ATTENTION"))
+    untold = module.has("SEQUENCE_LENGTH") and isinstance(length, Expression | Made)
+    if untold and "sequence_length" not in given:
         raise InputError(
             f"SEQUENCE_LENGTH is {shown(length)}, which only running the file would tell; write "
             "it out, or give --sequence-length"
         )
+    constants = {"model": model, "sequence_length": length}
     own = {key: value for key, value in constants.items() if isinstance(value, str | int)}
-    eager = module.constant("ATTENTION")
-    own |= {"attention": "eager" if eager == "eager" else "flash"} if isinstance(eager, str) else {}
-    return _reading(values, own, given)
+    if isinstance(attention, str):
+        own["attention"] = "eager" if attention == "eager" else "flash"
+    return _reading(calls[0].values, own, given)
 
 
 def _reading(
-    values: Mapping[str, object], own: Mapping[str, object], given: Mapping[str, str]
+    values: Mapping[str, object], own: Mapping[str, object], command_line: Mapping[str, str]
 ) -> LaunchReading:
     known = known_keys("hf_trainer")
-    words = flattened({name: _word(value) for name, value in values.items()})
-    known.check_spelling(words)
-    untold, usual = dict[str, str](), dict[str, str]()
-    micro = whole(_told(values, MARK, given), MARK)
+    given = _Arguments(known, values, flattened(_words(values)), command_line)
+    known.check_spelling(given.keys)
     # Trainer's default
-    found: dict[str, object] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch_size": micro or 8}
-    steps = (
-        whole(_told(values, "gradient_accumulation_steps", given), "gradient_accumulation_steps")
-        or 1
-    )
-    found |= accumulation(given, steps, found, "gradient_accumulation_steps", untold)
-    formats = [name for name in ("bf16", "fp16") if truth(_told(values, name, given), name)]
+    micro = given.size(MARK) or 8
+    found: dict[str, object] = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "micro_batch_size": micro}
+    steps = given.size(STEPS) or 1
+    found |= accumulation(command_line, steps, found, STEPS, given.untold)
+    formats = [name for name in ("bf16", "fp16") if given.flag(name)]
     if len(formats) > 1:
         raise InputError("fp16 and bf16 are both true, which Trainer refuses; leave one out")
     found["precision"] = formats[0] if formats else "fp32"
     names = ("gradient_checkpointing", "activation_checkpointing")  # of transformers 5 both
-    found["recompute"] = (
-        "full" if any(truth(_told(values, name, given), name) for name in names) else "none"
-    )
-    found |= _optimizer(values, given, untold) | _sharing(values, given, untold, usual)
-    length = next(
-        (size for name in LENGTHS if (size := whole(_told(values, name, given), name)) is not None),
-        None,
-    )
-    found |= {} if length is None else {"sequence_length": length}
+    found["recompute"] = "full" if any(map(given.flag, names)) else "none"
+    found |= _optimizer(given) | _sharing(given)
+    lengths = (size for name in LENGTHS if (size := given.size(name)) is not None)
+    if (length := next(lengths, None)) is not None:
+        found["sequence_length"] = length
     found |= own
     hidden = {
         SETTINGS[name]
         for name, value in values.items()
         if name in SETTINGS and isinstance(value, Expression | Made)
     }
-    found = {key: value for key, value in found.items() if key not in hidden & given.keys()}
-    return known.reading(found, words, untold, usual=usual)
+    return given.reading(
+        {key: value for key, value in found.items() if key not in hidden & command_line.keys()}
+    )
 
 
-def _word(value: object) -> object:
-    return str(value) if isinstance(value, Made) else value
+def _words(values: Mapping[str, object]) -> dict[str, object]:
+    """Values of which records are the text of their call."""
+    return {
+        name: str(value) if isinstance(value, Made) else value for name, value in values.items()
+    }
 
 
-def _told(values: Mapping[str, object], name: str, given: Mapping[str, str]) -> object:
-    """A value of these arguments; None where the command line says the setting.
-
-    Raises:
-        InputError: only running the file would tell it.
-    """
-    value, setting = values.get(name), SETTINGS.get(name, "")
-    if setting in given:
-        return None
-    if isinstance(value, Expression | Made):
-        remedy = f"; write its value out, or give --{setting.replace('_', '-')}" if setting else ""
-        raise InputError(
-            f"{name} is {shown(value)}, which only running the file would tell{remedy}"
-        )
-    return value
-
-
-def _optimizer(
-    values: Mapping[str, object], given: Mapping[str, str], untold: dict[str, str]
-) -> dict[str, object]:
-    name = str(_told(values, "optim", given) or ADAM[0]).rpartition(".")[2].lower()
-    if name in ADAM:
-        return {"optimizer": "adam"}
+def _optimizer(given: GivenKeys) -> dict[str, object]:
+    name = str(given.value("optim") or ADAM[0]).rpartition(".")[2].lower()
     if name == "sgd":
         return {"optimizer": "sgd"}
-    untold["optim"] = "its state and step are not those of Adam, and it is priced as Adam"
+    if name not in ADAM:
+        given.untold["optim"] = "its state and step are not those of Adam, and it is priced as Adam"
     return {"optimizer": "adam"}
 
 
-def _sharing(
-    values: Mapping[str, object],
-    given: Mapping[str, str],
-    untold: dict[str, str],
-    usual: dict[str, str],
-) -> dict[str, object]:
-    if not is_off(values.get("deepspeed")):
-        path, *others = flattened({"deepspeed": _word(values["deepspeed"])})
-        usual |= dict.fromkeys(others, f"not read, as {path}")
-        if "zero_stage" in given:
-            usual[path] = OF_COMMAND_LINE
+def _sharing(given: GivenKeys) -> dict[str, object]:
+    if not is_off(given.content.get("deepspeed")):
+        path, *others = (each for each in given.keys if each.split(".")[0] == "deepspeed")
+        given.usual |= dict.fromkeys(others, f"not read, as {path}")
+        if "zero_stage" in given.command_line:
+            given.usual[path] = OF_COMMAND_LINE
         else:
-            untold[path] = (
+            given.untold[path] = (
                 f"its configuration says how DeepSpeed shares out the model: {INSTEAD_OF_DEEPSPEED}"
             )
         return {}
-    words = values.get("fsdp")
-    named = (
-        str(words).split()
-        if isinstance(words, str)
-        else [str(word) for word in words]
-        if isinstance(words, list)
-        else []
-    )
-    named = ["full_shard"] if words is True else named
-    stages = {
-        "full_shard": 3,
-        "shard_grad_op": 2,
-        "no_shard": 0,
-        "hybrid_shard": 3,
-        "hybrid_shard_zero2": 2,
-    }
-    stage = next((stages[word] for word in named if word in stages), None)
+    words = given.content.get("fsdp")
+    named = ["full_shard"] if words is True else []
+    if isinstance(words, str | list):
+        named = words.split() if isinstance(words, str) else [str(word) for word in words]
+    stage = next((STAGES[word] for word in named if word in STAGES), None)
     if named and stage is None:
-        raise InputError(f"fsdp is {written(words)}; give {', '.join(stages)}")
+        raise refused("fsdp", words, ", ".join(STAGES))
     if any(word.startswith("hybrid") for word in named):
-        untold["fsdp"] = (
-            "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
-        )
+        given.untold["fsdp"] = HYBRID
     # as torch always does
     found: dict[str, object] = {"zero_stage": stage or 0, "overlap_gradients": True}
-    options = values.get("fsdp_config")
+    options = given.content.get("fsdp_config")
     options = options if isinstance(options, dict) and named else {}
-    if truth(
-        options.get("activation_checkpointing", options.get("fsdp_activation_checkpointing")),
-        "fsdp_config.activation_checkpointing",
-    ):
+    older = options.get("fsdp_activation_checkpointing")
+    path = "activation_checkpointing"
+    if truth(options.get(path, older), f"fsdp_config.{path}"):
         found["recompute"] = "full"
     if "offload" in named:
         found["offload"] = list(Offload(1.0, 1.0, 1.0).terms)

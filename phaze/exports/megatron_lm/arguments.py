@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import find_model
 from phaze.exports.launch import Launch
-from phaze.exports.megatron_lm.formats import narrow_state
+from phaze.exports.megatron_lm.formats import BARE, state_options
 from phaze.exports.megatron_lm.layout import is_even, layout_string
 from phaze.exports.megatron_lm.limits import pipeline_inner
-from phaze.exports.reasoned import Option, options
+from phaze.exports.options import Option, options
 from phaze.exports.shape import DecoderShape, Positions
 from phaze_common.choices import KeyExchange, Precision, StateDtype
 
@@ -31,6 +31,9 @@ CONTEXT_EXCHANGES = {
 BACKENDS = {Attention.FLASH: "flash", Attention.EAGER: "unfused"}
 # --data-parallel-sharding-strategy by stage of ZeRO
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+
+
+CONNECTIONS = "CUDA_DEVICE_MAX_CONNECTIONS"
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,16 @@ def groups(launch: Launch) -> tuple[Group, ...]:
     return tuple(Group(name, title, tuple(arguments(launch))) for name, title, arguments in made)
 
 
+def device_connections(launch: Launch) -> tuple[str, str]:
+    """The value that ``CONNECTIONS`` has to have, and why; an empty one where it must not be set,
+    and no reason where it may be as it is."""
+    if launch.degrees.zero_stage > 1:
+        return "", "Megatron-FSDP refuses 1: its gathers run beside computation"
+    if launch.degrees.tp > 1 or launch.degrees.cp > 1:
+        return "1", "tp and cp need it before Blackwell: kernels keep their order"
+    return "", ""
+
+
 def shape_of(launch: Launch) -> DecoderShape:
     """The model's shape, of a launch whose model has one."""
     assert launch.shape is not None
@@ -73,89 +86,93 @@ def _model(launch: Launch) -> Iterator[Option]:
     positions = max(find_model(launch.plan.model).sequence_length, launch.plan.sequence_length)
     ffn = "of one of gate and up projection" if shape.gated else "inner width of the MLP"
     yield from options(f"""
-        --num-layers {shape.layers} # blocks, embedding and head not counted
-        --hidden-size {shape.hidden} # width of the residual stream
-        --ffn-hidden-size {shape.ffn} # {ffn}
-        --num-attention-heads {shape.heads} # of queries
-        --kv-channels {shape.head_width} # width of a head, said because it need not be hidden / heads
+        num-layers {shape.layers} # blocks, embedding and head not counted
+        hidden-size {shape.hidden} # width of the residual stream
+        ffn-hidden-size {shape.ffn} # {ffn}
+        num-attention-heads {shape.heads} # of queries
+        kv-channels {shape.head_width} # width of a head, said because it need not be hidden / heads
     """)
     if shape.kv_heads != shape.heads:
-        yield Option("--group-query-attention", "several heads of queries share keys and values")
-        yield Option(f"--num-query-groups {shape.kv_heads}", "heads of keys and values")
+        yield Option("group-query-attention", "", "several heads of queries share keys and values")
+        yield Option("num-query-groups", shape.kv_heads, "heads of keys and values")
     why = "positions of the model, and at least those of a sequence"
-    yield Option(f"--max-position-embeddings {positions}", why)
+    yield Option("max-position-embeddings", positions, why)
     if shape.positions is Positions.ROTARY:
-        yield Option("--position-embedding-type rope", "rotary positions")
+        yield Option("position-embedding-type", "rope", "rotary positions")
     else:
-        yield Option("--position-embedding-type learned_absolute", "a learned table of positions")
+        yield Option("position-embedding-type", "learned_absolute", "a learned table of positions")
     if shape.gated:
-        yield Option("--swiglu", "gated MLP with SiLU")
+        yield Option("swiglu", "", "gated MLP with SiLU")
     norm = "RMSNorm" if shape.gated else "LayerNorm"
-    yield Option(f"--normalization {norm}", "as the model has it")
+    yield Option("normalization", norm, "as the model has it")
     if shape.query_norm:
-        yield Option("--qk-layernorm", "queries and keys are normalised")
+        yield Option("qk-layernorm", "", "queries and keys are normalised")
     if not shape.biases:
-        yield Option("--disable-bias-linear", "its linear layers have no biases")
+        yield Option("disable-bias-linear", "", "its linear layers have no biases")
     if not shape.tied:
-        yield Option("--untie-embeddings-and-output-weights", "the head has weights of its own")
+        yield Option("untie-embeddings-and-output-weights", "", "the head has weights of its own")
     dropout = 0.1 if shape.dropout else 0.0
     yield from options(f"""
-        --hidden-dropout {dropout} # Megatron's default is 0.1, which costs time and memory
-        --attention-dropout {dropout} # as of hidden
-        --make-vocab-size-divisible-by {multiple} # pads {shape.vocabulary} tokens as the plan was priced
+        hidden-dropout {dropout} # Megatron's default is 0.1, which costs time and memory
+        attention-dropout {dropout} # as of hidden
+        make-vocab-size-divisible-by {multiple} # pads {shape.vocabulary} tokens as the plan was priced
     """)
     if (experts := shape.experts) is None:
         return
-    yield Option(f"--num-experts {experts.count}", "experts of a block")
-    yield Option(f"--moe-router-topk {experts.chosen}", "that a token meets")
-    yield Option(f"--moe-ffn-hidden-size {experts.ffn}", "inner width of one expert")
+    yield Option("num-experts", experts.count, "experts of a block")
+    yield Option("moe-router-topk", experts.chosen, "that a token meets")
+    yield Option("moe-ffn-hidden-size", experts.ffn, "inner width of one expert")
     if experts.shared_width:
-        width = f"--moe-shared-expert-intermediate-size {experts.shared_width}"
-        yield Option(width, "of the experts that all tokens meet")
+        name, why = "moe-shared-expert-intermediate-size", "of the experts that all tokens meet"
+        yield Option(name, experts.shared_width, why)
     if experts.chosen == 1:
-        yield Option("--moe-router-pre-softmax", "a softmax over one chosen expert has no gradient")
+        yield Option(
+            "moe-router-pre-softmax", "", "a softmax over one chosen expert has no gradient"
+        )
     why = "priced so: tokens go to their experts' devices and back"
-    yield Option("--moe-token-dispatcher-type alltoall", why)
+    yield Option("moe-token-dispatcher-type", "alltoall", why)
     if launch.plan.precision in (Precision.BF16, Precision.FP8):
-        yield Option("--moe-grouped-gemm", "priced so: one product for all experts of a device")
+        yield Option("moe-grouped-gemm", "", "priced so: one product for all experts of a device")
 
 
 def _parallel(launch: Launch) -> Iterator[Option]:
     degrees = launch.degrees
     yield from options(f"""
-        --tensor-model-parallel-size {degrees.tp} # the plan's tp
-        --pipeline-model-parallel-size {degrees.pp} # the plan's pp
-        --context-parallel-size {degrees.cp} # the plan's cp; dp {degrees.dp} is what of the devices is left
+        tensor-model-parallel-size {degrees.tp} # the plan's tp
+        pipeline-model-parallel-size {degrees.pp} # the plan's pp
+        context-parallel-size {degrees.cp} # the plan's cp; dp {degrees.dp} is what of the devices is left
     """)
     if degrees.cp > 1:
         why = f"the plan's exchange {degrees.exchange.value} of keys and values"
-        yield Option(f"--cp-comm-type {CONTEXT_EXCHANGES[degrees.exchange]}", why)
+        yield Option("cp-comm-type", CONTEXT_EXCHANGES[degrees.exchange], why)
     if shape_of(launch).experts is not None or degrees.ep > 1:
         yield from options(f"""
-            --expert-model-parallel-size {degrees.ep} # the plan's ep, of its dp x cp devices
-            --expert-tensor-parallel-size {degrees.tp} # experts are divided by tp as the rest is
+            expert-model-parallel-size {degrees.ep} # the plan's ep, of its dp x cp devices
+            expert-tensor-parallel-size {degrees.tp} # experts are divided by tp as the rest is
         """)
     if not is_even(launch):
         chunks = "the plan's chunks, which stages take in turn"
         why = "the plan's stages" if degrees.interleave == 1 else chunks
-        layout = f"--pipeline-model-parallel-layout {shlex.quote(layout_string(launch))}"
-        yield Option(layout, f"{why}: E embedding, t block, L head")
+        layout = shlex.quote(layout_string(launch))
+        why = f"{why}: E embedding, t block, L head"
+        yield Option("pipeline-model-parallel-layout", layout, why)
     elif degrees.interleave > 1:
-        blocks = f"--num-layers-per-virtual-pipeline-stage {launch.blocks_of_chunks[0]}"
-        yield Option(blocks, f"{degrees.interleave} chunks a stage, all alike")
+        name = "num-layers-per-virtual-pipeline-stage"
+        why = f"{degrees.interleave} chunks a stage, all alike"
+        yield Option(name, launch.blocks_of_chunks[0], why)
     if degrees.sequence_parallel and degrees.tp > 1:
-        yield Option("--sequence-parallel", "norms and dropout work on a part of the tokens")
+        yield Option("sequence-parallel", "", "norms and dropout work on a part of the tokens")
     if pipeline_inner(launch):
         why = "the plan's group order: stages nearer to each other than replicas"
-        yield Option("--use-tp-pp-dp-mapping", why)
+        yield Option("use-tp-pp-dp-mapping", "", why)
 
 
 def _batch(launch: Launch) -> Iterator[Option]:
     degrees = launch.degrees
     return options(f"""
-        --seq-length {launch.plan.sequence_length} # tokens of a sample
-        --micro-batch-size {degrees.micro_batch_size} # samples of a pass
-        --global-batch-size {degrees.global_batch_size} # {degrees.micro_batches} micro-batches a replica
+        seq-length {launch.plan.sequence_length} # tokens of a sample
+        micro-batch-size {degrees.micro_batch_size} # samples of a pass
+        global-batch-size {degrees.global_batch_size} # {degrees.micro_batches} micro-batches a replica
     """)
 
 
@@ -163,23 +180,23 @@ def _memory(launch: Launch) -> Iterator[Option]:
     degrees, stage = launch.degrees, launch.degrees.zero_stage
     if degrees.recompute is Recompute.FULL:
         yield from options("""
-            --recompute-granularity full # the plan recomputes whole blocks
-            --recompute-method uniform # all blocks, of every stage
-            --recompute-num-layers 1 # block by block: the least memory while recomputing
+            recompute-granularity full # the plan recomputes whole blocks
+            recompute-method uniform # all blocks, of every stage
+            recompute-num-layers 1 # block by block: the least memory while recomputing
         """)
     elif degrees.recompute is Recompute.SELECTIVE:
         why = "the plan recomputes core attention alone"
-        yield Option("--recompute-granularity selective", why)
+        yield Option("recompute-granularity", "selective", why)
     if stage > 0:
         why = f"ZeRO {stage}: replicas divide the optimizer state"
-        yield Option("--use-distributed-optimizer", why)
+        yield Option("use-distributed-optimizer", "", why)
     if stage > 1:
         divided = "gradients" if stage == 2 else "gradients and weights"
         yield from options(f"""
-            --use-megatron-fsdp # ZeRO {stage}: replicas divide {divided} too
-            --data-parallel-sharding-strategy {SHARDING[stage]} # what that stage divides
-            --ckpt-format fsdp_dtensor # the only one that Megatron-FSDP writes
-            --no-gradient-accumulation-fusion # Megatron-FSDP adds up gradients itself
+            use-megatron-fsdp # ZeRO {stage}: replicas divide {divided} too
+            data-parallel-sharding-strategy {SHARDING[stage]} # what that stage divides
+            ckpt-format fsdp_dtensor # the only one that Megatron-FSDP writes
+            no-gradient-accumulation-fusion # Megatron-FSDP adds up gradients itself
         """)
 
 
@@ -187,33 +204,33 @@ def _overlap(launch: Launch) -> Iterator[Option]:
     degrees = launch.degrees
     if launch.overlap_gradients:
         why = "priced so: gradients are reduced behind the backward pass"
-        yield Option("--overlap-grad-reduce", why)
+        yield Option("overlap-grad-reduce", "", why)
     if launch.overlap_gradients and degrees.zero_stage > 0:
         why = "priced so: weights are gathered behind the forward pass"
-        yield Option("--overlap-param-gather", why)
+        yield Option("overlap-param-gather", "", why)
     if launch.overlap_tensor and degrees.sequence_parallel and degrees.tp > 1:
         why = "priced so: gathers and scatters run piece by piece beside products"
-        yield Option("--tp-comm-overlap", why)
+        yield Option("tp-comm-overlap", "", why)
 
 
 def _numbers(launch: Launch) -> Iterator[Option]:
     precision, optimizer = launch.plan.precision, launch.plan.optimizer
     if precision is Precision.FP16:
-        yield Option("--fp16", "weights and activations; the loss is scaled")
+        yield Option("fp16", "", "weights and activations; the loss is scaled")
     elif precision in (Precision.BF16, Precision.FP8):
-        yield Option("--bf16", "weights and activations")
+        yield Option("bf16", "", "weights and activations")
     if precision is Precision.FP8:
         why = "products with weights in fp8: e4m3 forward, e5m2 backward"
-        yield Option("--fp8-format hybrid", why)
+        yield Option("fp8-format", "hybrid", why)
     yield from _state(launch)
     attention = launch.plan.attention
     why = f"the plan's attention {attention.value}"
-    yield Option(f"--attention-backend {BACKENDS[attention]}", why)
+    yield Option("attention-backend", BACKENDS[attention], why)
     kind = "adam" if optimizer == "adam" else "sgd"
-    yield Option(f"--optimizer {kind}", "the plan's optimizer")
+    yield Option("optimizer", kind, "the plan's optimizer")
     if kind == "sgd":
         momentum = 0.9 if optimizer == "sgd_momentum" else 0.0
-        yield Option(f"--sgd-momentum {momentum}", "with momentum, or with none to keep")
+        yield Option("sgd-momentum", momentum, "with momentum, or with none to keep")
 
 
 def _state(launch: Launch) -> Iterator[Option]:
@@ -222,19 +239,10 @@ def _state(launch: Launch) -> Iterator[Option]:
     formats, precision = launch.degrees.state_formats, launch.plan.precision
     if formats.gradient_dtype is StateDtype.BF16:
         why = "the plan adds up and reduces gradients in bf16; else it does in fp32"
-        yield Option("--grad-reduce-in-bf16", why)
+        yield Option("grad-reduce-in-bf16", "", why)
     elif formats.gradient_dtype is StateDtype.FP32 and precision is Precision.FP16:
         why = "the plan adds up and reduces gradients in fp32"
-        yield Option("--accumulate-allreduce-grads-in-fp32", why)
+        yield Option("accumulate-allreduce-grads-in-fp32", "", why)
     if formats.fp8_weights:
-        yield Option("--fp8-param-gather", "the plan holds and gathers weights in fp8")
-    if narrow_state(launch):
-        gradient = "bf16" if formats.gradient_dtype is StateDtype.BF16 else "fp32"
-        main, moment = formats.main_weight_dtype or "fp32", formats.moment_dtype or "fp32"
-        yield from options(f"""
-            --use-precision-aware-optimizer # the plan's optimizer keeps state in fewer bits than fp32
-            --main-grads-dtype {gradient} # that the optimizer reads, as they are added up
-            --main-params-dtype {main} # of its own copy of the weights
-            --exp-avg-dtype {moment} # the plan's moment_dtype
-            --exp-avg-sq-dtype {moment} # likewise
-        """)
+        yield Option("fp8-param-gather", "", "the plan holds and gathers weights in fp8")
+    yield from state_options(launch, on="", dtypes=BARE)

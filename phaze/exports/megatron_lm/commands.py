@@ -14,18 +14,8 @@ from phaze.settings.launched import KeyKind
 from phaze_common.errors import InputError
 
 MOST_ENTRIES = 3  # of differing flags that a refusal names
-PROCESSES = frozenset(
-    {
-        "nproc-per-node",
-        "nnodes",
-        "nodes",
-        "ntasks-per-node",
-        "gpus-per-node",
-        "ntasks",
-        "num-gpus",
-        "num-nodes",
-    }
-)
+PROCESSES = {"nproc-per-node", "nnodes", "nodes", "ntasks-per-node", "gpus-per-node", "ntasks"}
+PROCESSES |= {"num-gpus", "num-nodes"}
 # flags whose words say such a number
 COUNTED_BY = ("gres", "gpus", "include", "np", "npernode", "ppn")
 QUEUES = ("srun", "sbatch", "salloc", "mpirun", "mpiexec")
@@ -104,11 +94,8 @@ def _processes(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Numbers of processes by flags of a queue's program, ``srun -N 4 -n32`` or ``mpirun -np 16``,
     and words of directives."""
     place = next((at for at, word in enumerate(words) if word.rpartition("/")[2] in QUEUES), None)
-    meant = (
-        _OF_MPI
-        if place is not None and words[place].rpartition("/")[2].startswith("mpi")
-        else _OF_SLURM
-    )
+    by_mpi = place is not None and words[place].rpartition("/")[2].startswith("mpi")
+    meant = _OF_MPI if by_mpi else _OF_SLURM
     for word, after in pairwise([*words[place:], ""]) if place is not None else ():
         joined = _SHORT.fullmatch(word)
         if joined is not None and joined[1] in meant:
@@ -150,41 +137,29 @@ class _Run:
         """End this one and begin that of another flag."""
         self.end()
         name, equals, value = word[2:].partition("=")
-        name = (
-            name.replace("_", "-") if known_arguments().is_known(name.replace("_", "-")) else name
-        )
+        plain = name.replace("_", "-")
+        name = plain if known_arguments().is_known(plain) else name
         return _Run(self.command, name, unsure, bool(equals), [unquoted(value)] if equals else [])
 
     def end(self) -> None:
         """Give the flag those of the words that are its values; of others say that they were not
         read."""
-        most = 1 if self.equals else values_of(self.name)
+        words, takes = self.words, values_of(self.name)
+        most = 1 if self.equals else takes
         if not self.name:
-            self._tell([word for word in self.words if word == "xargs" or _LIST.fullmatch(word)])
+            self._tell([word for word in words if word == "xargs" or _LIST.fullmatch(word)])
             return
-        program = next(
-            (at for at, word in enumerate(self.words) if at and _STARTS.fullmatch(word)), None
-        )
-        kept = self.words[: program if most is None else most]
-        self._tell(self.words[len(kept) :])
-        takes = values_of(self.name)
-        behind = [] if takes is None else self.words[takes:]
-        literal = tuple(
-            word for word in behind if not _PUT_IN.search(word) and word not in _LINE_ENDS
-        )
-        if literal and known_arguments().meaning(self.name).kind in (
-            KeyKind.READ,
-            KeyKind.NOT_EXPRESSIBLE,
-        ):
-            self.command.excess[self.name] = literal
+        starts = (at for at, word in enumerate(words) if at and _STARTS.fullmatch(word))
+        kept = words[: next(starts, None) if most is None else most]
+        self._tell(words[len(kept) :])
+        behind = [] if takes is None else words[takes:]
+        literal = [word for word in behind if not _PUT_IN.search(word) and word not in _LINE_ENDS]
+        kind = known_arguments().meaning(self.name).kind
+        if literal and kind in (KeyKind.READ, KeyKind.NOT_EXPRESSIBLE):
+            self.command.excess[self.name] = tuple(literal)
         if most is None:  # of torchrun before the program, say
-            self._tell(
-                [
-                    word
-                    for place, word in enumerate(kept)
-                    if (_PUT_IN if place else _LIST).fullmatch(word)
-                ]
-            )
+            self._tell([word for word in kept[:1] if _LIST.fullmatch(word)])
+            self._tell([word for word in kept[1:] if _PUT_IN.fullmatch(word)])
         elif most > 1:
             self._tell([word for word in kept if _LIST.fullmatch(word)])
         target = self.command.perhaps if self.unsure else self.command.sure
@@ -229,28 +204,23 @@ def check_whole(commands: Sequence[Sequence[str]], text: str) -> None:
     Raises:
         InputError: names the lines between which it is cut.
     """
-    cut = next(
-        (words for words in commands if words and re.match(r"--[A-Za-z]|[0-9.]+$", words[0])), None
-    )
+    begins = re.compile(r"--[A-Za-z]|[0-9.]+$")
+    cut = next((words for words in commands if words and begins.match(words[0])), None)
     if cut is None:
         return
     place = _CUT.search(text)
     behind = re.search(rf"^[ \t]*{re.escape(cut[0])}(?![\w-]).*$", text, re.MULTILINE)
+    found = place or behind
+    line = text.count("\n", 0, found.start()) + 1 if found is not None else 0
+    where = "the words before it are a command of their own"
     if place is not None:
-        line = text.count("\n", 0, place.start()) + 1
-        why = (
-            "a blank behind its backslash"
-            if place[0].startswith(("\\ ", "\\\t"))
-            else "a comment or an empty line behind it"
-        )
+        why = "a comment or an empty line behind it"
+        if place[0].startswith(("\\ ", "\\\t")):
+            why = "a blank behind its backslash"
         where = f"line {line} is to be continued and is not, for {why}"
     elif behind is not None:
-        where = (
-            f"line {text.count(chr(10), 0, behind.start()) + 1} continues none, since the "
-            "line before has no backslash at its end"
-        )
-    else:
-        where = "the words before it are a command of their own"
+        end = "the line before has no backslash at its end"
+        where = f"line {line} continues none, since {end}"
     raise InputError(
         f"the Megatron-LM command is cut before {' '.join(cut):.60}: {where}; join the lines"
     )
@@ -293,15 +263,12 @@ def check_values(excess: Mapping[str, Sequence[str]]) -> None:
     """
     for name, words in excess.items():
         takes = values_of(name)
-        what = (
-            "is a switch, without a value"
-            if takes == 0
-            else f"takes {takes} value{'s' * (takes != 1)}"
-        )
+        what, remedy = f"takes {takes} value{'s' * (takes != 1)}", "leave it out or correct it"
+        if takes == 0:
+            what, remedy = "is a switch, without a value", "leave the flag out or the word"
         raise InputError(
             f"--{name} of the Megatron-LM command {what}, and {' '.join(words)!r:.60} stands "
-            "behind it, which Megatron-LM refuses; "
-            f"{'leave the flag out or the word' if takes == 0 else 'leave it out or correct it'}"
+            f"behind it, which Megatron-LM refuses; {remedy}"
         )
 
 

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from phaze.exports.bash.script import script_of
+from phaze.exports.bash.script import Script, script_of
 from phaze.exports.megatron_lm.commands import (
     NOT_SET,
+    Command,
     alike,
     check_one,
     check_values,
@@ -31,35 +32,21 @@ SETTINGS = {  # of phaze evaluate that stand for a flag
     "global-batch-size": "global_batch_size",
     "seq-length": "sequence_length",
 }
-MODEL_FLAGS = frozenset(
-    {
-        *(
-            "num-layers",
-            "hidden-size",
-            "num-attention-heads",
-            "kv-channels",
-            "ffn-hidden-size",
-            "max-position-embeddings",
-        ),
-        *(
-            "num-query-groups",
-            "num-experts",
-            "moe-router-topk",
-            "moe-ffn-hidden-size",
-            "vocab-size",
-        ),
-    }
+MODEL_FLAGS = (
+    "num-layers",
+    "hidden-size",
+    "num-attention-heads",
+    "kv-channels",
+    "ffn-hidden-size",
+    "max-position-embeddings",
+    "num-query-groups",
+    "num-experts",
+    "moe-router-topk",
+    "moe-ffn-hidden-size",
+    "vocab-size",
 )
-LAUNCH_FLAGS = frozenset(
-    {
-        "num-layers",
-        "hidden-size",
-        "micro-batch-size",
-        "seq-length",
-        "hybrid-layer-pattern",
-        "encoder-num-layers",
-    }
-)
+LAUNCH_FLAGS = {"num-layers", "hidden-size", "micro-batch-size", "seq-length"}
+LAUNCH_FLAGS |= {"hybrid-layer-pattern", "encoder-num-layers"}
 _YAML_FLAG = re.compile(r"^[ \t]+['\"]?--[A-Za-z][\w-]*['\"]?[ \t]*:", re.MULTILINE)
 _YAML_ENTRY = re.compile(r"[ \t]+['\"]?--([A-Za-z][\w-]*)['\"]?[ \t]*:(.*)")
 _YAML_ITEM = re.compile(r"[ \t]+-[ \t]+(.*)")
@@ -79,26 +66,25 @@ class Flags:
     """Flags of a command by name without dashes, with what follows each; the last of several holds,
     as in Megatron-LM.
 
-    ``perhaps`` are those of a branch that may not run, ``repeated`` earlier values of flags,
-    ``stray`` words that are no flags, with why, ``excess`` those behind flags that take fewer.
-    ``unsure`` are variables with values that they may have. ``unread`` are files that a script
-    reads and that are not there. ``given`` are settings of the command line, which count before
-    flags. ``program`` is the Python file that is started, ``source`` the whole text.
+    They are those of ``command`` in a ``script`` of the text ``source``. ``given`` are settings of
+    the command line, which count before flags. What is noted while they are read: names that were
+    ``asked`` for, ``untold`` ones, of which no plan says what they change, and what is ``usual``
+    and taken for some.
     """
 
     values: Mapping[str, tuple[str, ...]]
-    perhaps: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    repeated: Mapping[str, list[str]] = field(default_factory=dict)
-    stray: Mapping[str, str] = field(default_factory=dict)
-    excess: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    unsure: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    variables: Mapping[str, str] = field(default_factory=dict)
+    command: Command
+    script: Script = field(default_factory=Script)
     given: Mapping[str, str] = field(default_factory=dict)
-    program: str = ""
-    assumed: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
     source: str = ""
     asked: set[str] = field(default_factory=set)
+    untold: dict[str, str] = field(default_factory=dict)
+    usual: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def program(self) -> str:
+        """The Python file that is started."""
+        return self.command.program
 
     def check_spelling(self) -> None:
         """Refuse a flag that nothing is known of and whose name is nearly that of one that is read,
@@ -108,28 +94,31 @@ class Flags:
             InputError: says which it may have been, or the words.
         """
         known = known_arguments()
-        for word in self.stray:
+        for word in self.command.stray:
             if meant := flag_meant(word):
                 raise InputError(
                     f"{word:.60} is no flag as it is written; write --{meant}, with two plain "
                     "dashes and no quotes"
                 )
         for name in self.values:
-            plain = name.replace("_", "-")
-            if known.is_known(name):
-                continue
-            near = near_name(plain, known.read)
+            near = None
+            if not known.is_known(name):
+                near = near_name(name.replace("_", "-"), known.read)
             if near is not None:
                 raise InputError(
                     f"--{name} is no flag that is read; did you mean --{near}? Correct it or "
                     "leave it out"
                 )
-        check_values(self.excess)
+        check_values(self.command.excess)
 
     def has(self, *names: str) -> bool:
         """Whether one of them is given."""
         self.asked.update(names)
         return any(name in self.values or SETTINGS.get(name) in self.given for name in names)
+
+    def named(self, *names: str) -> str:
+        """The first of ``names`` that is given, else the first of all."""
+        return next((name for name in names if self.has(name)), names[0])
 
     def words(self, name: str) -> tuple[str, ...]:
         """All that follows a flag."""
@@ -162,34 +151,31 @@ class Flags:
         if not text and default is not None:
             return default
         if not text:
-            hidden = [word for word, why in self.stray.items() if why == NOT_SET]
-            perhaps = (
-                f" (what {' and '.join(hidden[:3])} hold{'s' * (len(hidden) == 1)} is not known)"
-                if hidden
-                else ""
-            )
+            hidden = [word for word, why in self.command.stray.items() if why == NOT_SET]
+            verb = "holds" if len(hidden) == 1 else "hold"
+            perhaps = f" (what {' and '.join(hidden[:3])} {verb} is not known)" if hidden else ""
             raise InputError(
                 f"the Megatron-LM command has no --{name}{perhaps}; add it{self.remedy(name)}"
             )
         if not re.fullmatch(r"[0-9]{1,12}", text) or int(text) < least:
             variable = ", or set the variable in it" if "$" in text else ""
-            raise InputError(
-                f"--{name} of the Megatron-LM command is {self.said(text)}; give a whole number of "
-                f"at least {least} in at most 12 digits{variable}{self.remedy(name)}"
-            )
+            whole = f"a whole number of at least {least} in at most 12 digits"
+            raise self.refused(name, text, f"{whole}{variable}{self.remedy(name)}")
         return int(text)
 
     def said(self, text: str) -> str:
         """A value as a refusal shows it, with what its variable may be."""
         variable = re.fullmatch(r"\$\{?(\w+)\}?", text)
-        options = self.unsure.get(variable[1], ()) if variable is not None else ()
-        perhaps = (
-            f" ({' or '.join(f'{each:.20}' for each in options)}, by a branch or loop of the "
-            "script)"
-            if options
-            else ""
-        )
+        options = self.script.unsure.get(variable[1], ()) if variable is not None else ()
+        listed = " or ".join(f"{each:.20}" for each in options)
+        perhaps = f" ({listed}, by a branch or loop of the script)" if options else ""
         return f"{text!r:.60}{perhaps}"
+
+    def refused(self, name: str, text: str, remedy: str) -> InputError:
+        """The refusal of a value, with what is to be given instead."""
+        return InputError(
+            f"--{name} of the Megatron-LM command is {self.said(text)}; give {remedy}"
+        )
 
     def remedy(self, name: str) -> str:
         """How the command line says what a flag would."""
@@ -210,7 +196,7 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
     if _YAML_FLAG.search(text):
         found = _of_yaml(text)
         excess = {name: words for name, words in found.items() if words and values_of(name) == 0}
-        return Flags(found, excess=excess, given=given, source=text)
+        return Flags(found, Command(excess=excess), given=given, source=text)
     directives = parsed(["sbatch", *_directives(text)]).sure
     slurm = {
         variable: words[0]
@@ -234,41 +220,26 @@ def flags_of(text: str, given: Mapping[str, str], beside: Callable[[str], str | 
     elif launches:  # flags alone, on several lines
         launches = [parsed([word for words in script.commands for word in words])]
     if not launches:
-        loose = parsed([*script.unused])
-        started = [
-            each
-            for each in commands
-            if (each.program or each.perhaps or each.stray) and not loose.sure
-        ]
-        launches = (
-            [each for each in commands if each.sure.keys() & LAUNCH_FLAGS]
-            or started[-1:]
-            or [loose]
-        )
-        if loose.sure and launches[0] is not loose:
-            launches = [
-                parsed([*(word for words in script.commands for word in words), *script.unused])
-            ]
-        elif len(launches) > 1:  # one on each of several lines
-            launches = [parsed([word for words in script.commands for word in words])]
+        launches = [_loose(script, commands)]
     else:
         check_one(launches)
         launches.append(alike(launches))
     chosen = launches[-1]
-    return Flags(
-        {**directives, **chosen.sure},
-        chosen.perhaps,
-        chosen.repeated,
-        chosen.stray,
-        chosen.excess,
-        script.unsure,
-        script.variables,
-        given,
-        chosen.program,
-        script.assumed,
-        script.unread,
-        text,
-    )
+    return Flags({**directives, **chosen.sure}, chosen, script, given, text)
+
+
+def _loose(script: Script, commands: list[Command]) -> Command:
+    """The flags of a text in which no command has those of a launch."""
+    loose = parsed(script.unused)
+    words = [word for words in script.commands for word in words]
+    found = [each for each in commands if each.sure.keys() & LAUNCH_FLAGS]
+    if not found and not loose.sure:
+        found = [each for each in commands if each.program or each.perhaps or each.stray][-1:]
+    if loose.sure and found:
+        return parsed([*words, *script.unused])
+    if len(found) > 1:  # one on each of several lines
+        return parsed(words)
+    return found[0] if found else loose
 
 
 def _directives(text: str) -> list[str]:

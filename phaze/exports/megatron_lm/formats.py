@@ -9,7 +9,10 @@ megatron/training/arguments.py, megatron/core/optimizer/optimizer_config.py).
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 from phaze.exports.launch import Launch, unsupported
+from phaze.exports.options import Option, options
 from phaze.exports.refusals import Refusals
 from phaze_common.choices import MomentDtype, Precision, StateDtype
 
@@ -19,6 +22,7 @@ GRADIENTS = {  # formats of gradients by precision, its own first
     Precision.FP16: (StateDtype.FP16, StateDtype.FP32),
     Precision.FP32: (StateDtype.FP32,),
 }
+BARE = {name: name for name in ("fp32", "bf16", "fp16", "fp8")}  # formats as words of a command
 
 
 def narrow_state(launch: Launch) -> bool:
@@ -30,13 +34,29 @@ def narrow_state(launch: Launch) -> bool:
     )
 
 
+def state_options(launch: Launch, on: str, dtypes: Mapping[str, str]) -> Iterator[Option]:
+    """Options of the precision-aware optimizer, where the plan needs it; ``on`` is a switch as the
+    program writes it, ``dtypes`` are formats."""
+    if not narrow_state(launch):
+        return iter(())
+    formats = launch.degrees.state_formats
+    gradient = dtypes["bf16" if formats.gradient_dtype is StateDtype.BF16 else "fp32"]
+    main = dtypes[formats.main_weight_dtype or "fp32"]
+    moment = dtypes[formats.moment_dtype or "fp32"]
+    why = "the plan's optimizer keeps state in fewer bits than fp32"
+    return options(f"""
+        use_precision_aware_optimizer {on} # {why}
+        main_grads_dtype {gradient} # that the optimizer reads, as they are added up
+        main_params_dtype {main} # of its own copy of the weights
+        exp_avg_dtype {moment} # the plan's moment_dtype
+        exp_avg_sq_dtype {moment} # likewise
+    """)
+
+
 def format_limits(launch: Launch) -> Refusals:
     """What of the formats it cannot be told."""
-    formats, plan, sharded = (
-        launch.degrees.state_formats,
-        launch.plan,
-        launch.degrees.zero_stage > 0,
-    )
+    formats, plan = launch.degrees.state_formats, launch.plan
+    sharded = launch.degrees.zero_stage > 0
     known, main = GRADIENTS[plan.precision], formats.main_weight_dtype
     if formats.gradient_dtype not in {None, *known}:
         yield unsupported(

@@ -3,26 +3,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
 
+from phaze.exports.given_keys import Meaning
 from phaze.settings.launched import KeyKind
 from phaze_common.yaml_files import read_yaml
 
 MOST_VALUES = 10_000  # behind one argument
-
-
-@dataclass(frozen=True)
-class Meaning:
-    """The kind of an argument, what it changes, and values (of one that is not expressible) with
-    which it changes nothing."""
-
-    kind: KeyKind
-    reason: str = ""
-    unless: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,23 +31,15 @@ class Known:
         for each in (name, plain):
             if each in self.names:
                 return self.names[each]
-        found = self._any_pattern.fullmatch(plain)
-        if found is None:
-            return Meaning(KeyKind.UNKNOWN)
-        return [*self.patterns.values()][(found.lastindex or 1) - 1]
-
-    @cached_property
-    def _any_pattern(self) -> re.Pattern[str]:
-        """All patterns, a group each; the first of several that match counts."""
-        return re.compile(
-            "|".join(f"({'.*'.join(map(re.escape, each.split('*')))})" for each in self.patterns)
-        )
+        patterns = (each for each in self.patterns if fnmatchcase(plain, each))
+        pattern = next(patterns, None)  # the first of several counts
+        return Meaning(KeyKind.UNKNOWN) if pattern is None else self.patterns[pattern]
 
     def is_known(self, name: str) -> bool:
         """Whether anything is known of an argument."""
         return self.meaning(name).kind is not KeyKind.UNKNOWN
 
-    @property
+    @cached_property
     def read(self) -> frozenset[str]:
         """Names of the arguments that are read."""
         return frozenset(
@@ -70,9 +53,8 @@ def known_arguments() -> Known:
     document = read_yaml(Path(__file__).with_name("megatron_keys.yaml"))
     every = {name: Meaning(KeyKind.READ) for name in document["read"]}
     for name, entry in document["not_expressible"].items():
-        every[name] = Meaning(
-            KeyKind.NOT_EXPRESSIBLE, entry["changes"], tuple(entry.get("unless", ()))
-        )
+        unless = tuple(entry.get("unless", ()))
+        every[name] = Meaning(KeyKind.NOT_EXPRESSIBLE, entry["changes"], unless)
     for key, kind in (("priced_as_usual", KeyKind.USUAL), ("no_effect", KeyKind.NO_EFFECT)):
         for reason, names in document[key].items():
             for name in names:

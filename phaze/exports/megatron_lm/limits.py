@@ -39,10 +39,8 @@ FP8_ROWS = 8
 def _kind(launch: Launch) -> Refusals:
     plan, degrees = launch.plan, launch.degrees
     if plan.stages_differ:
-        yield unsupported(
-            "the stages of the plan are trained differently, but Megatron's settings hold for all "
-            "of them"
-        )
+        what = "the stages of the plan are trained differently"
+        yield unsupported(f"{what}, but Megatron's settings hold for all of them")
     if plan.stage_cuts is StageCuts.INSIDE:
         what = "it cuts a pipeline between layers, not inside them"
         yield unsupported(what, stage_cuts="between")
@@ -74,10 +72,8 @@ def _of_model(launch: Launch) -> Refusals:
     if shape.activation != ("silu" if shape.gated else "gelu"):
         yield unsupported(f"its arguments know SwiGLU and GELU, not {shape.activation}")
     if len(launch.layers) != shape.layers + 2:
-        yield unsupported(
-            f"{model} has {len(launch.layers)} layers where embedding, {shape.layers} blocks and "
-            "head are expected"
-        )
+        expected = f"embedding, {shape.layers} blocks and head are expected"
+        yield unsupported(f"{model} has {len(launch.layers)} layers where {expected}")
 
 
 def _stages(launch: Launch) -> Refusals:
@@ -87,10 +83,8 @@ def _stages(launch: Launch) -> Refusals:
         what = "its stages hold layers in execution order, not in another"
         yield unsupported(what, stage_layers=counts)
     if len(counts) != degrees.chunks:
-        yield unsupported(
-            f"the plan has {len(counts)} chunks, which are not pp {degrees.pp} x interleave "
-            f"{degrees.interleave}"
-        )
+        chunks = f"pp {degrees.pp} x interleave {degrees.interleave}"
+        yield unsupported(f"the plan has {len(counts)} chunks, which are not {chunks}")
 
 
 def _widths(launch: Launch) -> Refusals:
@@ -112,12 +106,9 @@ def _sequences(launch: Launch) -> Refusals:
     if cp > 1 and length % (2 * cp):
         fewer = range(cp - 1, 1, -1)
         near = next((each for each in fewer if not (cp % each or length % (2 * each))), 1)
-        yield unsupported(
-            f"context parallelism cuts sequences into 2 x cp {cp} parts, which do not divide "
-            f"{length} tokens",
-            cp=near,
-            dp=degrees.dp * cp // near,
-        )
+        what = f"context parallelism cuts sequences into 2 x cp {cp} parts"
+        dp = degrees.dp * cp // near
+        yield unsupported(f"{what}, which do not divide {length} tokens", cp=near, dp=dp)
     if cp > 1 and launch.plan.attention is Attention.EAGER:
         what = "unfused attention does not run over context parallelism"
         yield unsupported(what, attention="flash")
@@ -138,10 +129,8 @@ def _experts(launch: Launch) -> Refusals:
             yield unsupported(f"the model has no experts that ep {ep} could divide", ep=1)
         return
     if experts.count % ep or devices % ep:
-        yield unsupported(
-            f"ep {ep} has to divide {experts.count} experts and dp x cp {devices}",
-            ep=gcd(ep, experts.count, devices),
-        )
+        what = f"ep {ep} has to divide {experts.count} experts and dp x cp {devices}"
+        yield unsupported(what, ep=gcd(ep, experts.count, devices))
     if experts.chosen > experts.count:
         yield unsupported(f"a token cannot meet {experts.chosen} of {experts.count} experts")
     if degrees.tp > 1 and not degrees.sequence_parallel:
@@ -162,11 +151,8 @@ def _arithmetic(launch: Launch) -> Refusals:
         rows = degrees.micro_batch_size * launch.plan.sequence_length // degrees.cp
         rows //= degrees.tp if degrees.sequence_parallel else 1
         if any(width % FP8_MULTIPLE for width in widths) or rows % FP8_ROWS:
-            yield unsupported(
-                f"fp8 products need columns in multiples of {FP8_MULTIPLE} and rows of {FP8_ROWS} "
-                "on every device",
-                precision="bf16",
-            )
+            sizes = f"columns in multiples of {FP8_MULTIPLE} and rows of {FP8_ROWS}"
+            yield unsupported(f"fp8 products need {sizes} on every device", precision="bf16")
 
 
 def _sharding(launch: Launch) -> Refusals:
@@ -197,10 +183,8 @@ def _batch(launch: Launch) -> Refusals:
     if batch % whole:
         stages = f"pp {degrees.pp} interleaved stages"
         needs = f"micro_batch_size x dp {step}" if batch % step else stages
-        yield unsupported(
-            f"micro-batches of a global batch of {batch} do not come out whole for {needs}",
-            global_batch_size=max(whole, round(batch / whole) * whole),
-        )
+        what = f"micro-batches of a global batch of {batch} do not come out whole for {needs}"
+        yield unsupported(what, global_batch_size=max(whole, round(batch / whole) * whole))
 
 
 def _nodes(launch: Launch) -> Refusals:
@@ -208,11 +192,9 @@ def _nodes(launch: Launch) -> Refusals:
     if launch.nodes * launch.processes_per_node != devices:
         fewer = (each for each in range(dp - 1, 0, -1) if not devices // dp * each % node)
         whole = next(fewer, None)
-        yield unsupported(
-            f"torchrun starts as many processes on every node, but {devices} devices do not fill "
-            f"nodes of {node}",
-            **({} if whole is None else {"dp": whole}),
-        )
+        what = f"{devices} devices do not fill nodes of {node}"
+        near = {} if whole is None else {"dp": whole}
+        yield unsupported(f"torchrun starts as many processes on every node, but {what}", **near)
 
 
 def pipeline_inner(launch: Launch) -> bool:

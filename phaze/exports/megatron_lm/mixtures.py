@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from GraphExtractor.models.decoder_parameters import DecoderMatrices
 from phaze.exports.megatron_lm.flags import Flags
 from phaze.exports.shape import DecoderShape
-from phaze_common.errors import InputError
 
 MOST_BLOCKS = 10_000
 USUAL_WORDS = 32000  # of a vocabulary that is not given
@@ -29,10 +28,8 @@ def expert_blocks(flags: Flags, layers: int) -> tuple[bool, ...]:
     if isinstance(found, int) and found > 0:
         return tuple(block % found == 0 for block in range(layers))
     if not isinstance(found, list) or len(found) != layers or not {*found} <= {0, 1}:
-        raise InputError(
-            f"--moe-layer-freq of the Megatron-LM command is {flags.said(text)}; give a number, or "
-            f"a list of 0 and 1 for each of {layers} blocks, or give --model"
-        )
+        listed = f"a number, or a list of 0 and 1 for each of {layers} blocks, or give --model"
+        raise flags.refused("moe-layer-freq", text, listed)
     return tuple(bool(each) for each in found)
 
 

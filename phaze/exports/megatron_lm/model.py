@@ -4,7 +4,7 @@ model of the same shape."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from GraphExtractor.models.deepseek_v3 import DeepseekV3
 from GraphExtractor.models.dimensions import parse_dimensions
@@ -40,17 +40,7 @@ HYBRID_FLAGS = (
 GIVE = "give --model with its name or the path of its config.json"
 
 
-@dataclass(frozen=True)
-class ModelReading:
-    """The model by a name that ``phaze`` knows.
-
-    ``inexpressible`` says of flags what they change that the model has not; ``taken`` what was
-    taken for a flag that is missing.
-    """
-
-    name: str
-    inexpressible: dict[str, str] = field(default_factory=dict)
-    taken: dict[str, str] = field(default_factory=dict)
+ONE_HEAD = ("gpt", "megatronbert")  # families whose heads are hidden / heads wide
 
 
 def blocks_of(flags: Flags) -> int:
@@ -62,117 +52,99 @@ def blocks_of(flags: Flags) -> int:
     alternating = _alternating(flags)
     if alternating is not None:
         return len(alternating) // 2
-    return flags.number(
-        "num-layers"
-        if flags.has("num-layers") or not flags.has("encoder-num-layers")
-        else "encoder-num-layers"
-    )
+    return flags.number(flags.named("num-layers", "encoder-num-layers"))
 
 
-def model_of(flags: Flags) -> ModelReading:
-    """The model of a command.
+def model_of(flags: Flags) -> str:
+    """The model of a command by a name that ``phaze`` knows; noted are flags that change what it
+    has not, and what is taken for one that is missing.
 
     Raises:
         InputError: a size is missing, or there is no such model here; says how to give one.
     """
     _check_family(flags)
     if flags.has("multi-latent-attention"):
-        return ModelReading(_latent(flags))
+        return _latent(flags)
     shape = _shape(flags)
     places = _places(flags)
     pattern = expert_blocks(flags, shape.layers) if shape.experts else ()
-    mixed = {"moe-layer-freq": mixture(shape, pattern)} if not all(pattern) else {}
+    mixed = "" if all(pattern) else mixture(shape, pattern)
     family = "megatronbert" if flags.program == "pretrain_bert.py" else shape.family
-    words, taken = shape.vocabulary, _normalization(flags, shape) | _groups(flags)
-    hinted = () if words else _tokenizers_in(flags.source)
+    flags.usual.update(_normalization(flags, shape) | _groups(flags))
+    hinted = () if shape.vocabulary else _tokenizers_in(flags.source)
     if len(hinted) == 1:  # one tokenizer is named in the file, though not as that of the command
-        words = hinted[0]
-        shape = replace(shape, vocabulary=words)
-        taken |= _taken(words)
-    alike = [name for name in listed_models() if _is_like(decoder_shape(name), shape)]
+        shape = replace(shape, vocabulary=_taken(flags, hinted[0]))
+    words = shape.vocabulary
+    alike = _listed_like(shape)
     if not alike and family in LISTED_FIRST and not flags.has("vocab-size", "padded-vocab-size"):
-        alike = [
-            name
-            for name in listed_models()
-            if _is_like(decoder_shape(name), replace(shape, vocabulary=0))
-        ]
+        alike = _listed_like(replace(shape, vocabulary=0))
         words = 0 if alike else words  # it is listed with another version of its tokenizer
-    if alike and (family in LISTED_FIRST or not family or (family == "llama" and not words)):
-        return ModelReading(
-            alike[0], mixed, taken if words else taken | _taken(find_model(alike[0]).vocabulary)
-        )
-    if not family:
+    listed = bool(alike) and (not family or family in LISTED_FIRST)
+    differing: dict[str, str] = {}
+    if alike and not words and (listed or family == "llama"):
+        listed = bool(_taken(flags, find_model(alike[0]).vocabulary))
+    if not listed and not family:
         family, differing = _nearest_family(flags, shape)
         shape = _dense(shape) if "num-experts" in differing else shape
-        last = list(differing)[-1:]  # says once how to give the model itself
-        mixed = differing | {name: f"{differing[name]}; or {GIVE}" for name in last} | mixed
+        for name in list(differing)[-1:]:  # says once how to give the model itself
+            differing[name] += f"; or {GIVE}"
+    flags.untold.update(differing | ({"moe-layer-freq": mixed} if mixed else {}))
+    if listed:
+        return alike[0]
     if not family:
-        counted = f" ({mixed['moe-layer-freq']})" if "moe-layer-freq" in mixed else ""
+        counted = f" ({mixed})" if mixed else ""
         raise InputError(
             "the model of the Megatron-LM command is none that dimensions can say or that 'phaze "
             f"models' lists{counted}; {GIVE}"
         )
     if not words and family in USUAL_WORDS:
-        words = USUAL_WORDS[family]
-        taken |= _taken(words)
-    return ModelReading(_dimensions(family, replace(shape, vocabulary=words), places), mixed, taken)
+        words = _taken(flags, USUAL_WORDS[family])
+    return _dimensions(family, replace(shape, vocabulary=words), places)
+
+
+def _listed_like(shape: DecoderShape) -> list[str]:
+    """Listed models of that shape."""
+    return [name for name in listed_models() if _is_like(decoder_shape(name), shape)]
 
 
 def _nearest_family(flags: Flags, shape: DecoderShape) -> tuple[str, dict[str, str]]:
     """The family whose blocks have the same products, but for what flags change; none where a block
     has others."""
-    rotary = (
-        "position-embedding-type"
-        if flags.has("position-embedding-type")
-        else "use-rotary-position-embeddings"
-    )
-    own_head = (
-        f"the head has its own weights, {shape.vocabulary * shape.hidden / 1e6:,.0f}M parameters"
-    )
-    like_llama = shape.gated and shape.positions is Positions.ROTARY
+    own_head = f"{shape.vocabulary * shape.hidden / 1e6:,.0f}M parameters"
+    rotary, experts = shape.positions is Positions.ROTARY, shape.experts
+    table = "positions are a table, and are priced as rotary ones"
+    kind, untied = "position-embedding-type", "untie-embeddings-and-output-weights"
     differing: dict[str, str] = {}
     if shape.biases and shape.gated:
         differing["disable-bias-linear"] = "linear layers have biases"
     if shape.activation == "geglu":
         differing["quick-geglu"] = "it is priced as SwiGLU"
-    if shape.experts is not None:
-        if not shape.gated:
-            whole, changed = _nearest_family(flags, _dense(shape))
-            return whole, changed | {
-                "num-experts": "phaze lists none that are not gated; a dense block as wide as one "
-                "is priced"
-            }
-        if shape.experts.shared_width:
-            width = (
-                f"of width {shape.experts.shared_width:,} in each block, beside those of "
-                f"{shape.experts.ffn:,}"
-            )
-            differing["moe-shared-expert-intermediate-size"] = (
-                f"all tokens meet shared experts {width}"
-            )
-        if not like_llama:
-            differing["position-embedding-type"] = (
-                "positions are a table, and are priced as rotary ones"
-            )
-        if shape.tied:
-            differing["untie-embeddings-and-output-weights"] = (
-                "the head is priced with weights of its own"
-            )
+    if experts is not None and not shape.gated:
+        whole, changed = _nearest_family(flags, _dense(shape))
+        ungated = "phaze lists none that are not gated; a dense block as wide as one is priced"
+        return whole, changed | {"num-experts": ungated}
+    if experts is not None and experts.shared_width:
+        differing["moe-shared-expert-intermediate-size"] = (
+            f"all tokens meet shared experts of width {experts.shared_width:,} in each block, "
+            f"beside those of {experts.ffn:,}"
+        )
+    if shape.gated and not rotary:
+        differing[kind] = table
+    if experts is not None and shape.tied:
+        differing[untied] = "the head is priced with weights of its own"
+    if experts is not None:
         return "qwen3moe" if shape.query_norm else "mixtral", differing
     if shape.gated:
-        if not like_llama:
-            differing["position-embedding-type"] = (
-                "positions are a table, and are priced as rotary ones"
-            )
         return "qwen3" if shape.query_norm else "llama", differing
     if shape.head_width * shape.heads != shape.hidden:
         return "", {}
-    if shape.positions is Positions.ROTARY:
-        differing[rotary] = "positions are rotary, and are priced as a table"
+    if rotary:
+        name = flags.named(kind, "use-rotary-position-embeddings")
+        differing[name] = "positions are rotary, and are priced as a table"
     if not shape.biases:
         differing["disable-bias-linear"] = "linear layers have no biases"
     if not shape.tied:
-        differing["untie-embeddings-and-output-weights"] = own_head
+        differing[untied] = f"the head has its own weights, {own_head}"
     if shape.query_norm:
         differing["qk-layernorm"] = "queries and keys are normalised"
     if shape.activation == "relu2":
@@ -182,9 +154,8 @@ def _nearest_family(flags: Flags, shape: DecoderShape) -> tuple[str, dict[str, s
 
 def _dense(shape: DecoderShape) -> DecoderShape:
     """The same with one expert in each block, which all tokens meet."""
-    return replace(
-        shape, ffn=shape.ffn if shape.experts is None else shape.experts.ffn, experts=None
-    )
+    ffn = shape.ffn if shape.experts is None else shape.experts.ffn
+    return replace(shape, ffn=ffn, experts=None)
 
 
 def _dimensions(family: str, shape: DecoderShape, places: int) -> str:
@@ -194,15 +165,16 @@ def _dimensions(family: str, shape: DecoderShape, places: int) -> str:
         "hidden": shape.hidden,
         "heads": shape.heads,
         "ffn": experts.ffn if experts else shape.ffn,
+        "kv_heads": shape.kv_heads,
+        "vocabulary": shape.vocabulary,
+        "sequence_length": places,
     }
-    sizes |= {"kv_heads": shape.kv_heads, "vocabulary": shape.vocabulary, "sequence_length": places}
-    if family not in ("gpt", "megatronbert"):
+    if family not in ONE_HEAD:
         sizes |= {"head_width": shape.head_width, "tied": int(shape.tied and not experts)}
     if experts:
         sizes |= {"experts": experts.count, "chosen": experts.chosen}
-    dimensions = parse_dimensions(
-        f"{family}:{','.join(f'{key}={size}' for key, size in sizes.items() if size)}"
-    )
+    listed = ",".join(f"{key}={size}" for key, size in sizes.items() if size)
+    dimensions = parse_dimensions(f"{family}:{listed}")
     assert dimensions is not None  # it is of that form
     return dimensions.name
 
@@ -216,33 +188,28 @@ def _places(flags: Flags) -> int:
     return flags.number("seq-length", 1)
 
 
-def _taken(words: int) -> dict[str, str]:
-    return {"vocab-size": f"not given, nor known of the tokenizer; {words:,} tokens are taken"}
+def _taken(flags: Flags, words: int) -> int:
+    """A vocabulary that is taken where none is given."""
+    taken = f"not given, nor known of the tokenizer; {words:,} tokens are taken"
+    flags.usual["vocab-size"] = taken
+    return words
 
 
 def _normalization(flags: Flags, shape: DecoderShape) -> dict[str, str]:
-    stated, usual = (
-        flags.text("normalization", "LayerNorm"),
-        "RMSNorm" if shape.gated else "LayerNorm",
-    )
-    if stated == usual:
-        return {}
-    return {"normalization": f"{stated:.20} is priced as {usual}, which such models have"}
+    stated = flags.text("normalization", "LayerNorm")
+    usual = "RMSNorm" if shape.gated else "LayerNorm"
+    what = f"{stated:.20} is priced as {usual}, which such models have"
+    return {} if stated == usual else {"normalization": what}
 
 
 def _groups(flags: Flags) -> dict[str, str]:
     """What Megatron-LM makes of one of the two flags of grouped queries without the other."""
-    if flags.has("group-query-attention") == flags.has("num-query-groups"):
+    name, other = "num-query-groups", "group-query-attention"
+    if flags.has(other) == flags.has(name):
         return {}
-    name, what = (
-        "num-query-groups",
-        "not given; Megatron-LM takes 1 group beside --group-query-attention",
-    )
-    return {
-        name: "has no effect in Megatron-LM without --group-query-attention"
-        if flags.has(name)
-        else what
-    }
+    if flags.has(name):
+        return {name: f"has no effect in Megatron-LM without --{other}"}
+    return {name: f"not given; Megatron-LM takes 1 group beside --{other}"}
 
 
 def _count_of(whole: int, width: int) -> int | float:
@@ -257,40 +224,34 @@ def _check_family(flags: Flags) -> None:
     Raises:
         InputError: says what it is.
     """
-    what = OTHER_MODELS.get(flags.program)
-    spec = " ".join(flags.words("spec"))
-    hybrid = [name for name in HYBRID_FLAGS if flags.has(name)] or (
-        ["spec"] if re.search("mamba|hybrid", spec) else []
-    )
-    if (flags.program in HYBRIDS or hybrid) and _alternating(flags) is None:
-        pattern = flags.text(hybrid[0]) if hybrid and flags.words(hybrid[0]) else ""
-        by = f"--{hybrid[0]} {pattern:.40}".rstrip() if hybrid else flags.program
-        raise InputError(
-            f"the Megatron-LM command trains {OTHER_MODELS[HYBRIDS[0]]} ({by}), which dimensions "
-            f"cannot say; {GIVE}"
-        )
-    if what is not None and flags.program not in HYBRIDS:
-        raise InputError(
-            f"the Megatron-LM command trains {what} ({flags.program}), which dimensions cannot "
-            f"say; {GIVE}"
-        )
+    hybrid = [name for name in HYBRID_FLAGS if flags.has(name)]
+    if not hybrid and re.search("mamba|hybrid", " ".join(flags.words("spec"))):
+        hybrid = ["spec"]
+    what, by = OTHER_MODELS.get(flags.program), flags.program
+    if _alternating(flags) is not None:
+        what = None if flags.program in HYBRIDS else what
+    elif flags.program in HYBRIDS or hybrid:
+        what = OTHER_MODELS[HYBRIDS[0]]
+        if hybrid:
+            pattern = flags.text(hybrid[0]) if flags.words(hybrid[0]) else ""
+            by = f"--{hybrid[0]} {pattern:.40}".rstrip()
+    if what is not None:
+        raise _not_said(f"{what} ({by})")
     kind = flags.text("position-embedding-type", "learned_absolute")
     none = flags.has("no-position-embedding") and not _is_rotary(flags)
     if none or kind in ("relative", "none"):
-        raise InputError(
-            "the Megatron-LM command trains a model with no positions or relative ones, which "
-            f"dimensions cannot say; {GIVE}"
-        )
+        raise _not_said("a model with no positions or relative ones")
+
+
+def _not_said(what: str) -> InputError:
+    return InputError(f"the Megatron-LM command trains {what}, which dimensions cannot say; {GIVE}")
 
 
 def _alternating(flags: Flags) -> str | None:
     """A hybrid's pattern that is one of attention followed by an MLP (or by experts) throughout:
     blocks of a decoder."""
-    name = next(
-        (each for each in ("hybrid-layer-pattern", "hybrid-override-pattern") if flags.has(each)),
-        None,
-    )
-    pattern = "" if name is None else flags.text(name).split("/")[0].replace("|", "")
+    name = flags.named("hybrid-layer-pattern", "hybrid-override-pattern")
+    pattern = flags.text(name).split("/")[0].replace("|", "") if flags.has(name) else ""
     return pattern if re.fullmatch(r"(\*-)+|(\*E)+", pattern) else None
 
 
@@ -300,27 +261,17 @@ def _is_like(listed: DecoderShape | None, shape: DecoderShape) -> bool:
 
     Where all blocks have experts, no block has the width of a dense one.
     """
-    if listed is None:
+    if listed is None or shape.vocabulary not in (0, listed.vocabulary):
         return False
-    told = (
-        "layers",
-        "hidden",
-        "heads",
-        "kv_heads",
-        "head_width",
-        "positions",
-        "gated",
-        "biases",
-        "tied",
-        "query_norm",
-        "experts",
+    same = replace(
+        listed,
+        family=shape.family,
+        vocabulary=shape.vocabulary,
+        activation=shape.activation,
+        dropout=shape.dropout,
+        ffn=listed.ffn if shape.experts is None else shape.ffn,
     )
-    alike = all(getattr(listed, name) == getattr(shape, name) for name in told)
-    return (
-        alike
-        and (shape.experts is not None or listed.ffn == shape.ffn)
-        and shape.vocabulary in (0, listed.vocabulary)
-    )
+    return same == shape
 
 
 def _shape(flags: Flags) -> DecoderShape:
@@ -334,30 +285,19 @@ def _shape(flags: Flags) -> DecoderShape:
         )
     # as Megatron-LM has it
     kv_heads = flags.number("num-query-groups", 1) if flags.has("group-query-attention") else heads
-    ffn = flags.number(
-        "ffn-hidden-size", int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden
-    )
+    wide = int(4 * hidden * 2 / 3) // 64 * 64 if gated else 4 * hidden
+    ffn = flags.number("ffn-hidden-size", wide)
     width = flags.number("kv-channels", hidden // heads)
-    rotary = _is_rotary(flags)
-    biases, tied = (
-        not flags.has("disable-bias-linear"),
-        not flags.has("untie-embeddings-and-output-weights"),
-    )
-    query_norm = flags.has("qk-layernorm")
-    activation = (
-        "relu2"
-        if flags.has("squared-relu")
-        else "geglu"
-        if flags.has("quick-geglu")
-        else "silu"
-        if gated
-        else "gelu"
-    )
+    rotary, query_norm = _is_rotary(flags), flags.has("qk-layernorm")
+    biases = not flags.has("disable-bias-linear")
+    tied = not flags.has("untie-embeddings-and-output-weights")
+    kinds = {"squared-relu": "relu2", "quick-geglu": "geglu", "swiglu": "silu"}
+    activation = next((kind for flag, kind in kinds.items() if flags.has(flag)), "gelu")
     experts = _experts(flags, ffn)
-    like_gpt = (
-        activation == "gelu" and not rotary and biases and tied and not query_norm and not experts
-    )
-    family = "gpt" if like_gpt and width * heads == hidden else ""
+    plain = activation == "gelu" and not rotary and not query_norm and not experts
+    family = ""
+    if plain and biases and tied and width * heads == hidden:
+        family = "gpt"
     if activation == "silu" and rotary and not biases:
         family = "qwen3" if query_norm else "llama"
         if experts:
@@ -371,10 +311,8 @@ def _shape(flags: Flags) -> DecoderShape:
 
 
 def _is_rotary(flags: Flags) -> bool:
-    return (
-        flags.has("use-rotary-position-embeddings")
-        or flags.text("position-embedding-type") in ROTARY
-    )
+    kind = flags.text("position-embedding-type")
+    return kind in ROTARY or flags.has("use-rotary-position-embeddings")
 
 
 def _experts(flags: Flags, ffn: int) -> Experts | None:
@@ -392,20 +330,14 @@ def _vocabulary(flags: Flags) -> int:
         return flags.number("padded-vocab-size")
     if flags.has("vocab-size"):
         return flags.number("vocab-size") + (flags.text("tokenizer-type") == "NullTokenizer")
-    sizes = _tokenizers_in(
-        " ".join((*flags.words("tokenizer-type"), *flags.words("tokenizer-model")))
-    )
-    return sizes[0] if sizes else 0
+    named = (*flags.words("tokenizer-type"), *flags.words("tokenizer-model"))
+    return next(iter(_tokenizers_in(" ".join(named))), 0)
 
 
 def _tokenizers_in(text: str) -> tuple[int, ...]:
     """Vocabularies of known tokenizers that a text names, in the order of their list."""
-    named = text.lower()
-    return tuple(
-        dict.fromkeys(
-            words for part, words in known_arguments().tokenizers.items() if part.lower() in named
-        )
-    )
+    known, named = known_arguments().tokenizers, text.lower()
+    return tuple(dict.fromkeys(words for part, words in known.items() if part.lower() in named))
 
 
 def _latent(flags: Flags) -> str:
@@ -436,24 +368,21 @@ def _latent(flags: Flags) -> str:
         "expert_ffn": experts.ffn if experts else 0,
         "ffn": ffn if dense else 0,
     }
-    listed = {
-        name: model for name, model in listed_models().items() if isinstance(model, DeepseekV3)
-    }
+    listed = listed_models().items()
     differing = {
         name: [
             f"{key} {value} for {getattr(model, key)}"
             for key, value in told.items()
             if getattr(model, key) != value
         ]
-        for name, model in listed.items()
+        for name, model in listed
+        if isinstance(model, DeepseekV3)
     }
-    alike = [name for name, others in differing.items() if not others]
-    if alike:
-        return alike[0]
     name = min(differing, key=lambda each: len(differing[each]), default="")
-    nearest = (
-        f"; of {name} it has another {', '.join(differing[name]).replace('_', ' ')}" if name else ""
-    )
+    if name and not differing[name]:
+        return name
+    others = ", ".join(differing.get(name, ())).replace("_", " ")
+    nearest = f"; of {name} it has another {others}" if name else ""
     raise InputError(
         "the Megatron-LM command trains latent attention of sizes that 'phaze models' does not "
         f"list{nearest}; {GIVE}"

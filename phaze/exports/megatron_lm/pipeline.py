@@ -11,6 +11,8 @@ _PIECE = re.compile(
     r"(?P<group>\((?P<inner>[^()]+)\)\*(?P<times>[0-9]+))|(?P<token>[EtmL|])(?:\*(?P<repeats>[0-9]+))?"
 )
 MOST_LAYERS = 100_000  # characters of a layout written out, far beyond any pipeline
+OF_EMBEDDING = "account-for-embedding-in-pipeline-split"
+OF_LOSS = "account-for-loss-in-pipeline-split"
 EVEN_REMEDY = "give a layout, --pp or --stage-layers"
 
 
@@ -36,10 +38,6 @@ def chunks_of(flags: Flags, layers: int, pp: int) -> tuple[str, ...]:
             )
         return chunks
     stages = _stage_blocks(flags, layers, pp)
-    ahead, behind = (
-        flags.has("account-for-embedding-in-pipeline-split"),
-        flags.has("account-for-loss-in-pipeline-split"),
-    )
     interleave = flags.number("num-virtual-stages-per-pipeline-rank", 1)
     if flags.has("num-layers-per-virtual-pipeline-stage"):
         interleave = stages[0] // flags.number("num-layers-per-virtual-pipeline-stage")
@@ -49,8 +47,8 @@ def chunks_of(flags: Flags, layers: int, pp: int) -> tuple[str, ...]:
             "Megatron-LM command; correct them or give --interleave"
         )
     blocks = [stages[chunk % pp] // interleave for chunk in range(pp * interleave)]
-    blocks[0] -= ahead
-    blocks[-1] -= behind
+    blocks[0] -= flags.has(OF_EMBEDDING)
+    blocks[-1] -= flags.has(OF_LOSS)
     return tuple(
         "E" * (place == 0) + "t" * count + "L" * (place == len(blocks) - 1)
         for place, count in enumerate(blocks)
@@ -60,32 +58,16 @@ def chunks_of(flags: Flags, layers: int, pp: int) -> tuple[str, ...]:
 def _stage_blocks(flags: Flags, layers: int, pp: int) -> tuple[int, ...]:
     """Blocks of every stage without a layout, the embedding and the loss among them where Megatron
     is told to count them."""
-    first = (
-        flags.number("decoder-first-pipeline-num-layers", 0)
-        if flags.has("decoder-first-pipeline-num-layers")
-        else None
-    )
-    last = (
-        flags.number("decoder-last-pipeline-num-layers", 0)
-        if flags.has("decoder-last-pipeline-num-layers")
-        else None
-    )
-    counted = (
-        layers
-        + flags.has("account-for-embedding-in-pipeline-split")
-        + flags.has("account-for-loss-in-pipeline-split")
-    )
-    middle, rest = (
-        pp - (first is not None) - (last is not None),
-        counted - (first or 0) - (last or 0),
-    )
+    names = ("decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers")
+    first, last = ([flags.number(name, 0)] if flags.has(name) else [] for name in names)
+    middle = pp - len(first) - len(last)
+    rest = layers + flags.has(OF_EMBEDDING) + flags.has(OF_LOSS) - sum(first) - sum(last)
     if (rest % middle if middle > 0 else rest) or rest < 0 or middle < 0 or (middle and not rest):
         raise InputError(
             f"{layers} blocks of the Megatron-LM command do not come out even over {pp} stages; "
             f"{EVEN_REMEDY}"
         )
-    ahead, behind = () if first is None else (first,), () if last is None else (last,)
-    return (*ahead, *((rest // middle,) * middle if middle else ()), *behind)
+    return (*first, *[rest // middle for _ in range(middle)], *last)
 
 
 def layout_chunks(layout: str) -> tuple[str, ...]:

@@ -24,20 +24,15 @@ EXCHANGES = {"allgather": "gather", "all_gather": "gather", "p2p": "ring", "a2a"
 # --data-parallel-sharding-strategy
 ZERO_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 EAGER_BACKENDS = ("unfused", "local")  # --attention-backend
-OPTIMIZERS = {
-    "adam": "adam",
-    "fusedadam": "adam",
-    "adamw": "adam",
-    "fusedadamw": "adam",
-    "sgd": "sgd",
-}
-MARKS = (
+OPTIMIZERS = dict.fromkeys(("adam", "fusedadam", "adamw", "fusedadamw"), "adam") | {"sgd": "sgd"}
+PRECISIONS = {"fp8-format": "fp8", "bf16": "bf16", "fp16": "fp16"}  # the first that is given counts
+MARKS: tuple[str, ...] = (
     "--micro-batch-size",
     "--tensor-model-parallel-size",
     "--num-layers",
     "--hidden-size",
-    "--hybrid-layer-pattern",
 )
+MARKS += ("--hybrid-layer-pattern",)
 OF_STATE = ("main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
 CHUNKS = ("num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage")
 IMAGES = "a vision encoder beside the language model"
@@ -74,39 +69,18 @@ def read(
     flags = flags_of(text, given or {}, beside)
     flags.check_spelling()
     settings = dict[str, object]()
-    inexpressible: dict[str, str] = {}
-    taken: dict[str, str] = {}
-    old = flags.has("model-parallel-size") and not flags.has("tensor-model-parallel-size")
-    tp = flags.number("model-parallel-size" if old else "tensor-model-parallel-size", 1)
-    pp, cp = (
-        flags.number("pipeline-model-parallel-size", 1),
-        flags.number("context-parallel-size", 1),
-    )
+    tp = flags.number(flags.named("tensor-model-parallel-size", "model-parallel-size"), 1)
+    pp = flags.number("pipeline-model-parallel-size", 1)
+    cp = flags.number("context-parallel-size", 1)
     if "model" not in flags.given:
-        model = model_of(flags)
-        settings["model"] = model.name
-        inexpressible |= model.inexpressible
-        taken |= model.taken
+        settings["model"] = model_of(flags)
     settings |= {"tp": tp, "pp": pp, "cp": cp, "ep": flags.number("expert-model-parallel-size", 1)}
-    settings |= _pipeline(flags, pp)
-    if flags.has("pipeline-model-parallel-layout"):
-        taken |= {
-            name: "not used: the layout says the chunks" for name in CHUNKS if flags.has(name)
-        }
-    own_stages = {
-        "pp",
-        "stage_layers",
-    } & flags.given.keys() or "mtp-num-layers" in flags.values  # a flag that says it
-    if predicts_further(flags.text("pipeline-model-parallel-layout", "")) and not own_stages:
-        inexpressible["pipeline-model-parallel-layout"] = (
-            "its layers m predict further tokens; or give --stage-layers"
-        )
-    settings |= _batch(flags, tp * pp * cp, taken)
-    settings["sequence_length"] = _length(flags, inexpressible)
-    settings["recompute"] = _recompute(flags, pp, inexpressible)
+    settings |= _pipeline(flags, pp) | _batch(flags, tp * pp * cp)
+    settings["sequence_length"] = _length(flags)
+    settings["recompute"] = _recompute(flags, pp)
     settings["sequence_parallel"] = flags.has("sequence-parallel") and tp > 1
     settings["zero_stage"] = _zero_stage(flags)
-    settings |= _formats(flags, inexpressible, taken)
+    settings |= _formats(flags)
     settings["attention"] = "eager" if _is_eager(flags) else "flash"
     settings["overlap_gradients"] = flags.has("overlap-grad-reduce")
     settings |= _optimizer(flags)
@@ -118,17 +92,28 @@ def read(
         settings["group_order"] = GroupOrder.PIPELINE_INNER.value
     width = flags.number("expert-tensor-parallel-size", tp)
     if width != tp and flags.has("num-experts"):
-        inexpressible["expert-tensor-parallel-size"] = (
+        flags.untold["expert-tensor-parallel-size"] = (
             f"experts are cut over {width} devices, not over tp {tp}"
         )
     settings = {key: value for key, value in settings.items() if key not in flags.given}
-    keys = (*_keys(flags, inexpressible, taken), *_other_keys(flags, taken))
-    return LaunchReading(PROGRAM, settings, keys, _nodes(flags))
+    return LaunchReading(PROGRAM, settings, (*_keys(flags), *_other_keys(flags)), _nodes(flags))
 
 
 def _pipeline(flags: Flags, pp: int) -> dict[str, object]:
     """Chunks of the stages, and their layers where these differ or the ends are not with the
     embedding and the head."""
+    found, layout = _chunks(flags, pp), "pipeline-model-parallel-layout"
+    if flags.has(layout):
+        unused = filter(flags.has, CHUNKS)
+        flags.usual.update(dict.fromkeys(unused, "not used: the layout says the chunks"))
+    own_stages = {"pp", "stage_layers"} & flags.given.keys()
+    by_flag = "mtp-num-layers" in flags.values
+    if predicts_further(flags.text(layout, "")) and not own_stages and not by_flag:
+        flags.untold[layout] = "its layers m predict further tokens; or give --stage-layers"
+    return found
+
+
+def _chunks(flags: Flags, pp: int) -> dict[str, object]:
     if {"stage_layers", "interleave"} & flags.given.keys():
         return {}
     layers = _layers(flags)
@@ -143,9 +128,8 @@ def _pipeline(flags: Flags, pp: int) -> dict[str, object]:
         return {}  # the layout is of another number of stages
     chunks = chunks_of(flags, layers, pp)
     found: dict[str, object] = {"interleave": max(1, len(chunks) // pp)}
-    if len({*blocks_of_chunks(chunks)}) > 1 or not (
-        chunks[0].startswith("E") and chunks[-1].endswith("L")
-    ):
+    ends = chunks[0].startswith("E") and chunks[-1].endswith("L")
+    if not ends or len({*blocks_of_chunks(chunks)}) > 1:
         found["stage_layers"] = [len(chunk) for chunk in chunks]
     return found
 
@@ -158,24 +142,19 @@ def _layers(flags: Flags) -> int | None:
     return family.layers if isinstance(family, LanguageModelFamily) and family.layers else None
 
 
-def _batch(flags: Flags, others: int, taken: dict[str, str]) -> dict[str, object]:
-    micro_batch = flags.number(
-        "micro-batch-size"
-        if flags.has("micro-batch-size") or not flags.has("batch-size")
-        else "batch-size"
-    )
+def _batch(flags: Flags, others: int) -> dict[str, object]:
+    micro_batch = flags.number(flags.named("micro-batch-size", "batch-size"))
     found: dict[str, object] = {"micro_batch_size": micro_batch}
     dp = _replicas(flags, others)
     if dp is not None:
         found["dp"] = dp
     elif not {"devices", "dp"} & flags.given.keys():
-        taken["nproc-per-node"] = (
+        flags.usual["nproc-per-node"] = (
             f"not given; {others} devices, one replica, unless --devices or --dp says more"
         )
     if flags.has("global-batch-size") or dp is not None:
-        found["global_batch_size"] = flags.number(
-            "global-batch-size", None if dp is None else micro_batch * dp
-        )
+        usual = None if dp is None else micro_batch * dp
+        found["global_batch_size"] = flags.number("global-batch-size", usual)
     return found
 
 
@@ -206,13 +185,11 @@ def _processes(flags: Flags) -> int | None:
     for processes, nodes in (("nproc-per-node", "nnodes"), ("num-gpus", "num-nodes")):
         if flags.has(processes):
             return counted(processes) * counted(nodes, 1)
-    world = flags.variables.get("WORLD_SIZE", "")
+    world = flags.script.variables.get("WORLD_SIZE", "")
     if re.fullmatch("[0-9]{1,9}", world) and int(world):
         return int(world)
-    per_node = next(
-        (name for name in ("ntasks-per-node", "gpus-per-node") if flags.has(name)), None
-    )
-    if flags.has("nodes") and per_node is not None:
+    per_node = flags.named("ntasks-per-node", "gpus-per-node")
+    if flags.has(per_node) and flags.has("nodes"):
         return counted("nodes") * counted(per_node)
     return counted("ntasks") if flags.has("ntasks") else None
 
@@ -224,44 +201,35 @@ def _nodes(flags: Flags) -> int | None:
     return int(words[0]) if words and re.fullmatch("[1-9][0-9]{0,6}", words[0]) else None
 
 
-def _length(flags: Flags, inexpressible: dict[str, str]) -> int:
+def _length(flags: Flags) -> int:
     beside_images = flags.program in ENCODERS or flags.has("language-model-type")
     if beside_images and flags.has("decoder-seq-length"):
         return flags.number("decoder-seq-length")  # the other length is that of an image
-    length = flags.number(
-        "seq-length"
-        if flags.has("seq-length") or not flags.has("encoder-seq-length")
-        else "encoder-seq-length"
-    )
+    length = flags.number(flags.named("seq-length", "encoder-seq-length"))
     if flags.number("decoder-seq-length", length) != length:
-        inexpressible["decoder-seq-length"] = "the decoder reads sequences of another length"
+        flags.untold["decoder-seq-length"] = "the decoder reads sequences of another length"
     return length
 
 
-def _recompute(flags: Flags, pp: int, inexpressible: dict[str, str]) -> str:
+def _recompute(flags: Flags, pp: int) -> str:
     """What is recomputed; of modules and numbers of blocks that no plan says, why."""
     old = flags.has("checkpoint-activations") or flags.has("activations-checkpoint-method")
-    usual = "full" if old else "selective" if flags.has("recompute-activations") else "none"
-    granularity = (
-        "selective"
-        if flags.has("recompute-activations")
-        else flags.text("recompute-granularity", usual)
-    )
+    granularity = "selective" if flags.has("recompute-activations") else ""
+    name = "recompute-granularity"
+    granularity = granularity or flags.text(name, "full" if old else "none")
     method = flags.text("recompute-method", "uniform")
     modules = flags.words("recompute-modules") or ("core_attn",)
     count = flags.number("recompute-num-layers", 1, least=0)
     if "recompute" in flags.given:
         return flags.given["recompute"]
     if granularity not in ("none", "selective", "full"):
-        raise InputError(
-            f"--recompute-granularity of the Megatron-LM command is {flags.said(granularity)}; "
-            "give selective or full, or leave it out, or give --recompute"
-        )
+        others = "selective or full, or leave it out, or give --recompute"
+        raise flags.refused(name, granularity, others)
     if granularity == "selective":
-        others = sorted({*modules} - {"core_attn"})
+        others = ", ".join(sorted({*modules} - {"core_attn"}))
         if others:
-            inexpressible["recompute-modules"] = (
-                f"{', '.join(others)}: computed twice, beside or instead of the scores"
+            flags.untold["recompute-modules"] = (
+                f"{others}: computed twice, beside or instead of the scores"
             )
         return "selective" if "core_attn" in modules else "none"
     if granularity == "full" and method == "block":
@@ -274,11 +242,10 @@ def _recompute(flags: Flags, pp: int, inexpressible: dict[str, str]) -> str:
         if count == 0:
             return "none"
         if layers is None or count < -(-layers // pp):
-            inexpressible["recompute-num-layers"] = (
-                f"only {count} blocks of each stage are computed twice"
-            )
+            only = f"only {count} blocks of each stage are computed twice"
+            flags.untold["recompute-num-layers"] = only
     elif granularity == "full" and count > 1:
-        inexpressible["recompute-num-layers"] = (
+        flags.untold["recompute-num-layers"] = (
             f"inputs of every {count} blocks are saved, not of each"
         )
     return granularity
@@ -298,19 +265,15 @@ def _zero_stage(flags: Flags) -> int:
     if flags.has("use-megatron-fsdp", "use-custom-fsdp"):
         # what each of them begins with
         usual = "optim_grads_params" if flags.has("use-megatron-fsdp") else "no_shard"
-        strategy = flags.text("data-parallel-sharding-strategy", usual)
+        name = "data-parallel-sharding-strategy"
+        strategy = flags.text(name, usual)
         if strategy not in ZERO_STAGES:
-            raise InputError(
-                f"--data-parallel-sharding-strategy is {strategy!r:.60}; give "
-                f"{', '.join(ZERO_STAGES)}"
-            )
+            raise InputError(f"--{name} is {strategy!r:.60}; give {', '.join(ZERO_STAGES)}")
         return ZERO_STAGES[strategy]
     return int(flags.has("use-distributed-optimizer"))
 
 
-def _formats(
-    flags: Flags, inexpressible: dict[str, str], taken: dict[str, str]
-) -> dict[str, object]:
+def _formats(flags: Flags) -> dict[str, object]:
     """The precision, and the formats of weights, gradients and moments where the command says other
     than usual ones."""
     if flags.has("bf16") and flags.has("fp16") and "precision" not in flags.given:
@@ -318,21 +281,13 @@ def _formats(
             "the Megatron-LM command asks for --bf16 and for --fp16; leave one out or give "
             "--precision"
         )
-    precision = (
-        "fp8"
-        if flags.has("fp8-format")
-        else "bf16"
-        if flags.has("bf16")
-        else "fp16"
-        if flags.has("fp16")
-        else "fp32"
-    )
+    precision = next((word for flag, word in PRECISIONS.items() if flags.has(flag)), "fp32")
     found: dict[str, object] = {"precision": precision}
     if precision == "fp32":
         if "precision" not in flags.given:
-            taken["bf16"] = "not given, nor --fp16; Megatron-LM then trains in fp32"
+            flags.usual["bf16"] = "not given, nor --fp16; Megatron-LM then trains in fp32"
         return found
-    taken |= _unstarted(flags)
+    flags.usual.update(_unstarted(flags))
     whole = flags.has("accumulate-allreduce-grads-in-fp32")
     gradients = flags.text("main-grads-dtype", "fp32" if whole else "")
     gradients = "bf16" if flags.has("grad-reduce-in-bf16") else gradients
@@ -340,25 +295,23 @@ def _formats(
         found["gradient_dtype"] = gradients
     first, second = flags.text("exp-avg-dtype", "fp32"), flags.text("exp-avg-sq-dtype", "fp32")
     if first != second:
-        name = "exp-avg-sq-dtype" if flags.has("exp-avg-sq-dtype") else "exp-avg-dtype"
-        inexpressible[name] = f"the first moment is kept in {first:.20}, the second in {second:.20}"
+        name = flags.named("exp-avg-sq-dtype", "exp-avg-dtype")
+        kept = f"the first moment is kept in {first:.20}, the second in {second:.20}"
+        flags.untold[name] = kept
     if first != "fp32":
         found["moment_dtype"] = first
-    aware = (
-        flags.has("use-precision-aware-optimizer") and "use-precision-aware-optimizer" not in taken
-    )
-    if aware and flags.text("main-params-dtype", "fp32") == "fp32":
-        taken["use-precision-aware-optimizer"] = (
+    aware, main = "use-precision-aware-optimizer", flags.text("main-params-dtype", "fp32")
+    if main != "fp32":
+        found["main_weight_dtype"] = main
+    elif flags.has(aware) and aware not in flags.usual:
+        flags.usual[aware] = (
             "main weights are counted with 4 bytes; Transformer Engine 2.1 on keeps only the 16 "
             "bits that bf16 weights lack"
         )
-    if flags.text("main-params-dtype", "fp32") != "fp32":
-        found["main_weight_dtype"] = flags.text("main-params-dtype")
-    if flags.has("fp8-param-gather"):
-        if precision == "fp8":
-            found["fp8_weights"] = True
-        else:
-            taken["fp8-param-gather"] = "has no effect without --fp8-format"
+    if flags.has("fp8-param-gather") and precision == "fp8":
+        found["fp8_weights"] = True
+    elif flags.has("fp8-param-gather"):
+        flags.usual["fp8-param-gather"] = "has no effect without --fp8-format"
     return found
 
 
@@ -381,9 +334,8 @@ def _unstarted(flags: Flags) -> dict[str, str]:
 def _is_eager(flags: Flags) -> bool:
     """Whether scores are kept in memory: by the backend, or by modules of Megatron's own without
     flash attention."""
-    own = flags.text("transformer-impl", "transformer_engine") == "local" and not flags.has(
-        "use-flash-attn"
-    )
+    own = flags.text("transformer-impl", "transformer_engine") == "local"
+    own = own and not flags.has("use-flash-attn")
     return flags.text("attention-backend", "unfused" if own else "auto") in EAGER_BACKENDS
 
 
@@ -401,10 +353,8 @@ def _optimizer(flags: Flags) -> dict[str, object]:
     part = flags.text("optimizer-offload-fraction", "1")
     if flags.has("optimizer-cpu-offload") and "offload" not in flags.given:
         if not _PART.fullmatch(part):
-            raise InputError(
-                f"--optimizer-offload-fraction of the Megatron-LM command is {flags.said(part)}; "
-                "give a part from 0 to 1, or give --offload"
-            )
+            others = "a part from 0 to 1, or give --offload"
+            raise flags.refused("optimizer-offload-fraction", part, others)
         found["offload"] = ["optimizer" if float(part) == 1.0 else f"optimizer={float(part)!r}"]
     return found
 
@@ -421,39 +371,33 @@ def _exchange(flags: Flags) -> str:
     return EXCHANGES[kind]
 
 
-def _keys(
-    flags: Flags, inexpressible: Mapping[str, str], taken: Mapping[str, str]
-) -> Iterator[LaunchKey]:
+def _keys(flags: Flags) -> Iterator[LaunchKey]:
     known = known_arguments()
     for name, words in flags.values.items():
         value, meaning = " ".join(words), known.meaning(name)
+        kind, reason = meaning.kind, meaning.reason
         instead = _said_instead(name, value, flags.given)
         if instead:
-            yield LaunchKey(
-                f"--{name}", value, KeyKind.USUAL, f"not read: the command line gives {instead}"
-            )
-        elif name in inexpressible:
-            yield LaunchKey(f"--{name}", value, KeyKind.NOT_EXPRESSIBLE, inexpressible[name])
-        elif name in taken:
-            yield LaunchKey(f"--{name}", value, KeyKind.USUAL, taken[name])
-        elif meaning.kind is KeyKind.NOT_EXPRESSIBLE and value in meaning.unless:
-            yield LaunchKey(f"--{name}", value, KeyKind.NO_EFFECT, "its usual value")
-        else:
-            yield LaunchKey(f"--{name}", value, meaning.kind, meaning.reason)
+            kind, reason = KeyKind.USUAL, f"not read: the command line gives {instead}"
+        elif name in flags.untold:
+            kind, reason = KeyKind.NOT_EXPRESSIBLE, flags.untold[name]
+        elif name in flags.usual:
+            kind, reason = KeyKind.USUAL, flags.usual[name]
+        elif kind is KeyKind.NOT_EXPRESSIBLE and value in meaning.off:
+            kind, reason = KeyKind.NO_EFFECT, "its usual value"
+        yield LaunchKey(f"--{name}", value, kind, reason)
     # not given, and its usual value differs
-    for name in [each for each in inexpressible if each not in flags.values]:
-        yield LaunchKey(f"--{name}", "", KeyKind.NOT_EXPRESSIBLE, inexpressible[name], given=False)
-    for name, earlier in flags.repeated.items():
+    for name in [each for each in flags.untold if each not in flags.values]:
+        yield LaunchKey(f"--{name}", "", KeyKind.NOT_EXPRESSIBLE, flags.untold[name], given=False)
+    for name, earlier in flags.command.repeated.items():
         if known.meaning(name).kind in (KeyKind.READ, KeyKind.NOT_EXPRESSIBLE):
             reason = "given again with another value, which holds, as in Megatron-LM"
             yield LaunchKey(f"--{name}", " and ".join(earlier), KeyKind.USUAL, reason)
-    for word, reason in flags.stray.items():
+    for word, reason in flags.command.stray.items():
         yield LaunchKey(word, "", KeyKind.UNKNOWN, reason)
-    for name, words in flags.perhaps.items():
-        if (
-            known.meaning(name).kind not in (KeyKind.NO_EFFECT, KeyKind.USUAL)
-            and flags.values.get(name) != words
-        ):
+    for name, words in flags.command.perhaps.items():
+        counts = known.meaning(name).kind not in (KeyKind.NO_EFFECT, KeyKind.USUAL)
+        if counts and flags.values.get(name) != words:
             reason = "stands in a branch that may not run, and was not read"
             yield LaunchKey(f"--{name}", " ".join(words), KeyKind.UNKNOWN, reason)
 
@@ -466,37 +410,23 @@ def _said_instead(name: str, value: str, given: Mapping[str, str]) -> str:
     return f"--{key.replace('_', '-')} {given[key]}" if given.get(key, value) != value else ""
 
 
-def _other_keys(flags: Flags, taken: Mapping[str, str]) -> Iterator[LaunchKey]:
-    for name, reason in taken.items():
+def _other_keys(flags: Flags) -> Iterator[LaunchKey]:
+    for name, reason in flags.usual.items():
         if name not in flags.values:
             yield LaunchKey(f"--{name}", "", KeyKind.USUAL, reason, given=False)
     if flags.program in ENCODERS and "model" not in flags.given:
         yield LaunchKey(flags.program, "", KeyKind.NOT_EXPRESSIBLE, ENCODERS[flags.program])
     elif _NO_TRAINING.fullmatch(flags.program):
-        yield LaunchKey(
-            flags.program, "", KeyKind.USUAL, "trains nothing; an iteration of training is priced"
-        )
-    for name in flags.unread:
+        reason = "trains nothing; an iteration of training is priced"
+        yield LaunchKey(flags.program, "", KeyKind.USUAL, reason)
+    for name in flags.script.unread:
         if name.startswith(DECLARING):
-            yield LaunchKey(
-                name,
-                "",
-                KeyKind.UNKNOWN,
-                "what that sets is not known from the file, and was not read",
-            )
-            continue
-        yield LaunchKey(
-            f"source {name}",
-            "",
-            KeyKind.UNKNOWN,
-            "no such file lies beside the script; what that sets was not read",
-        )
-    for name in flags.assumed:
+            reason = "what that sets is not known from the file, and was not read"
+            yield LaunchKey(name, "", KeyKind.UNKNOWN, reason)
+        else:
+            reason = "no such file lies beside the script; what that sets was not read"
+            yield LaunchKey(f"source {name}", "", KeyKind.UNKNOWN, reason)
+    for name in flags.script.assumed:
         if re.fullmatch(r"[A-Za-z_]\w*", name):
-            yield LaunchKey(
-                f"${name}",
-                "",
-                KeyKind.USUAL,
-                "a branch was chosen as if it were not set",
-                given=False,
-            )
+            reason = "a branch was chosen as if it were not set"
+            yield LaunchKey(f"${name}", "", KeyKind.USUAL, reason, given=False)

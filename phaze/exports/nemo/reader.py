@@ -12,10 +12,20 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from phaze.exports.given_keys import flattened, is_off, known_keys, truth, whole, written
+from phaze.exports.given_keys import (
+    HYBRID,
+    GivenKeys,
+    flattened,
+    is_off,
+    known_keys,
+    refused,
+    truth,
+    whole,
+    written,
+)
 from phaze.exports.launch_batches import devices_of_a_replica
 from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import Expression, Made, parsed
@@ -26,35 +36,43 @@ from phaze_common.yaml_files import parse_yaml
 
 logger = logging.getLogger(__name__)
 
-PROGRAM = "NeMo or Megatron Bridge"
 # where the same keys stand in other versions: NeMo 2 has an object each for the strategy, the model
 # and the optimizer
-HOMES = (
-    *(
-        ("trainer.strategy.ddp.", "ddp."),
-        ("trainer.strategy.", "model."),
-        ("model.config.", "model."),
-        ("strategy.", "model."),
+HOMES = {
+    "trainer.strategy.ddp.": "ddp.",
+    "trainer.strategy.": "model.",
+    "model.config.": "model.",
+    "strategy.": "model.",
+    "model.optim.sched.": "scheduler.",
+    "model.optim.": "optimizer.",
+    "optim.config.": "optimizer.",
+    "optim.": "optimizer.",
+    "trainer.plugins.": "mixed_precision.",
+    "model_config.": "model.",
+    "model.peft.": "peft.",
+}
+AXES = {
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "cp": "context_parallel_size",
+    "ep": "expert_model_parallel_size",
+}
+BATCHES = ("micro_batch_size", "global_batch_size")
+SIZES = {  # settings that are a whole number, and the keys that say it
+    **{axis: (f"model.{name}",) for axis, name in AXES.items()},
+    **{
+        name: tuple(f"{home}.{name}" for home in ("train", "data", "model", "dataset"))
+        for name in BATCHES
+    },
+    "sequence_length": (
+        "model.seq_length",
+        "data.seq_length",
+        "dataset.seq_length",
+        "dataset.sequence_length",
+        "model.data.seq_length",
     ),
-    *(
-        ("model.optim.sched.", "scheduler."),
-        ("model.optim.", "optimizer."),
-        ("optim.config.", "optimizer."),
-        ("optim.", "optimizer."),
-    ),
-    *(
-        ("trainer.plugins.", "mixed_precision."),
-        ("model_config.", "model."),
-        ("model.peft.", "peft."),
-    ),
-)
-MARKS = (
-    "tensor_model_parallel_size",
-    "pipeline_model_parallel_size",
-    "context_parallel_size",
-    "expert_model_parallel_size",
-)
-PARTS = (
+}
+PARTS: tuple[str, ...] = (
     "model",
     "train",
     "optimizer",
@@ -63,10 +81,8 @@ PARTS = (
     "dist",
     "dataset",
     "comm_overlap",
-    "mixed_precision",
-    "checkpoint",
 )
-BATCHES = ("micro_batch_size", "global_batch_size")
+PARTS += ("mixed_precision", "checkpoint")
 ALIASES = {  # names of NeMo 1 and 2 for keys of Megatron-Core
     "model.activations_checkpoint_granularity": "model.recompute_granularity",
     "model.ub_tp_comm_overlap": "model.tp_comm_overlap",
@@ -74,56 +90,47 @@ ALIASES = {  # names of NeMo 1 and 2 for keys of Megatron-Core
     "model.bias": "model.add_bias_linear",
 }
 EXCHANGES = {"allgather": "gather", "all_gather": "gather", "p2p": "ring", "a2a": "ulysses"}
-SHARDING = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 MEGATRON_FSDP, NEMO_FSDP = "ddp.data_parallel_sharding_strategy", "model.fsdp_sharding_strategy"
-NEMO_SHARDING = {"full": 3, "grad": 2, "hybrid": 3}
-PRECISIONS = {
-    "bf16": "bf16",
-    "bf16-mixed": "bf16",
-    "16": "fp16",
-    "16-mixed": "fp16",
-    "fp16": "fp16",
-    "32": "fp32",
-    "32-true": "fp32",
+SHARDING = {  # stages of ZeRO, the first strategy where none is named
+    MEGATRON_FSDP: {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3},
+    NEMO_FSDP: {"full": 3, "grad": 2, "hybrid": 3},
 }
-PRECISIONS |= {
-    "bf16-true": "bf16",
-    "16-true": "fp16",
+PRECISIONS = {
+    **dict.fromkeys(("bf16", "bf16-mixed", "bf16-true", "bfloat16"), "bf16"),
+    **dict.fromkeys(("fp16", "16", "16-mixed", "16-true"), "fp16"),
+    **dict.fromkeys(("32", "32-true", "float32"), "fp32"),
     "fp8": "fp8",
-    "float32": "fp32",
-    "bfloat16": "bf16",
 }
 FP8_OR_LESS = re.compile(r"nvfp4|mxfp4|fp4")
 # models of other shapes
 OTHERS = ("bert", "t5", "bart", "ul2", "retro", "mamba", "hyena", "griffin", "encoder.", "decoder.")
-# flags of which something usual is taken
-OF_THE_MODEL = ("normalization", "vocab-size", "num-query-groups")
 SWITCHED_OFF = {  # keys that are false where a flag of Megatron-LM is given
     "disable-bias-linear": "add_bias_linear",
     "untie-embeddings-and-output-weights": "share_embeddings_and_output_weights",
 }
-CHUNKS = "model.virtual_pipeline_model_parallel_size"
+CHUNKS, LAYOUT = (
+    "model.virtual_pipeline_model_parallel_size",
+    "model.pipeline_model_parallel_layout",
+)
 RECIPES = ("mixed_precision", "trainer.precision", "precision", "mixed_precision.precision")
 GATED = ("swiglu", "fast-swiglu", "geglu", "fast-geglu", "reglu", "fast-reglu")
 _REFERENCE = re.compile(r"\$\{(\.?)([A-Za-z0-9_.]+)\}")
 
 
 @dataclass
-class _Given:
-    """Values by path in one way of writing; ``spelled`` has the path of each as the file has it."""
+class _Given(GivenKeys):
+    """Values by path in one way of writing."""
 
-    values: dict[str, object]
-    spelled: dict[str, str]
-    untold: dict[str, str] = field(default_factory=dict)
-    usual: dict[str, str] = field(default_factory=dict)  # by today's path, what is taken for it
     no_model: str = ""
-    assumed: dict[str, str] = field(default_factory=dict)  # the same of paths that are not given
+    # by today's path, what is taken for what is not given
+    assumed: dict[str, str] = field(default_factory=dict)
 
-    def first(self, *paths: str) -> object:
-        """The first value that is given and not null."""
-        return next((value for path in paths if (value := self.values.get(path)) is not None), None)
+    def value(self, path: str) -> object:
+        """See base class."""
+        return self.content.get(path)
 
     def size(self, *paths: str) -> int | None:
+        """See base class."""
         value = self.first(*paths)
         if isinstance(value, Expression) or (isinstance(value, str) and value.startswith("${")):
             raise InputError(
@@ -132,23 +139,17 @@ class _Given:
             )
         return whole(value, paths[0])
 
-    def flag(self, *paths: str) -> bool:
-        return truth(self.first(*paths), paths[0])
-
     def text(self, *paths: str) -> str:
+        """The word at the first of ``paths`` that is given; empty where there is none."""
         value = self.first(*paths)
         return "" if value is None or value == {} else str(value)
 
     def named(self, flag: str) -> str:
         """The file's own key for a flag of Megatron-LM."""
         path = f"model.{SWITCHED_OFF.get(flag, flag.replace('-', '_'))}"
-        older = next(
-            (each for each, today in ALIASES.items() if today == path and each in self.values), path
-        )
-        return self.spelled.get(older, older)
-
-    def tell(self, path: str, reason: str) -> None:
-        self.untold[self.spelled.get(path, path)] = reason
+        older = [each for each, today in ALIASES.items() if today == path and each in self.content]
+        name = older[0] if older else path
+        return self.spelled.get(name, name)
 
 
 def recognises(content: object) -> bool:
@@ -156,21 +157,16 @@ def recognises(content: object) -> bool:
     under train beside a model."""
     if not isinstance(content, dict):
         return False
-    for name, section in content.items():
-        if name in ("model", "strategy", "trainer") and isinstance(section, dict):
-            inner = section.get("strategy") if name == "trainer" else section
-            inner = (
-                section.get("config", section)
-                if name == "model" and isinstance(section.get("config"), dict)
-                else inner
-            )
-            if isinstance(inner, dict) and any(mark in inner for mark in MARKS):
-                return True
-    batches = content.get("train")
+    model, trainer, batches = map(content.get, ("model", "trainer", "train"))
+    places = [content.get("strategy"), model]
+    if isinstance(model, dict) and isinstance(model.get("config"), dict):
+        places = [content.get("strategy"), model["config"]]
+    if isinstance(trainer, dict):
+        places.append(trainer.get("strategy"))
+    if any(isinstance(each, dict) and not each.keys().isdisjoint(AXES.values()) for each in places):
+        return True
     return (
-        "model" in content
-        and isinstance(batches, dict)
-        and any(name in batches for name in BATCHES)
+        "model" in content and isinstance(batches, dict) and not batches.keys().isdisjoint(BATCHES)
     )
 
 
@@ -189,8 +185,8 @@ def read(text: str) -> LaunchReading:
     content = parse_yaml(text, "the configuration")
     if not isinstance(content, dict) or not recognises(content):
         raise InputError(
-            f"the configuration has no section with {', '.join(MARKS)}; give one of NeMo or of "
-            "Megatron Bridge"
+            f"the configuration has no section with {', '.join(AXES.values())}; give one of NeMo "
+            "or of Megatron Bridge"
         )
     return _reading(_referred(flattened({str(key): value for key, value in content.items()})))
 
@@ -202,16 +198,16 @@ def read_python(text: str) -> LaunchReading:
         InputError: it is no Python, or has none or several of such functions.
     """
     module = Module(parsed(text), parts=PARTS)
+    returned = {name: module.returned(name) for name in module.functions()}
     found = {
-        name: made for name in module.functions() if isinstance(made := module.returned(name), Made)
+        name: made
+        for name, made in returned.items()
+        if isinstance(made, Made) and made.name == "ConfigContainer"
     }
-    found = {name: made for name, made in found.items() if made.name == "ConfigContainer"}
     if len(found) != 1:
-        some = (
-            f"{len(found)} functions that do: {', '.join(list(found)[:20])}"
-            if found
-            else "none that does"
-        )
+        some = "none that does"
+        if found:
+            some = f"{len(found)} functions that do: {', '.join(list(found)[:20])}"
         raise InputError(
             "a recipe has one function that returns ConfigContainer(...), and this file has "
             f"{some}; give one of them"
@@ -220,16 +216,13 @@ def read_python(text: str) -> LaunchReading:
     config.check_told()
     values = dict[str, object]()
     for section, value in config.values.items():
-        if isinstance(value, Made):
-            value.check_told(unnamed=1)
-        if isinstance(value, Made) and not value.positional:
-            values |= {f"{section}.{name}": _word(inner) for name, inner in value.values.items()}
-        else:
-            values[section] = _word(value.positional[0] if isinstance(value, Made) else value)
-            if isinstance(value, Made):
-                values |= {
-                    f"{section}.{name}": _word(inner) for name, inner in value.values.items()
-                }
+        if not isinstance(value, Made):
+            values[section] = value
+            continue
+        value.check_told(unnamed=1)
+        if value.positional:
+            values[section] = _word(value.positional[0])
+        values |= {f"{section}.{name}": _word(inner) for name, inner in value.values.items()}
     if "mixed_precision" in values and values["mixed_precision"] is None:
         values["mixed_precision"] = "32"
     return _reading(values)
@@ -254,129 +247,65 @@ def _referred(values: dict[str, object]) -> dict[str, object]:
     return {path: named(path, value) for path, value in values.items()}
 
 
-def _reading(given: Mapping[str, object]) -> LaunchReading:
-    placed = _placed(given)
-    known_keys("nemo").check_spelling(placed.values)
-    found: dict[str, object] = {}
-    sizes = {
-        **{
-            "tp": "tensor_model_parallel_size",
-            "pp": "pipeline_model_parallel_size",
-            "cp": "context_parallel_size",
-        },
-        **{"ep": "expert_model_parallel_size"},
-    }
-    found |= {
-        axis: size
-        for axis, name in sizes.items()
-        if (size := placed.size(f"model.{name}")) is not None
-    }
-    homes = ("train", "data", "model", "dataset")
-    for name in BATCHES:
-        if (size := placed.size(*(f"{home}.{name}" for home in homes))) is not None:
-            found[name] = size
-    lengths = (
-        "model.seq_length",
-        "data.seq_length",
-        "dataset.seq_length",
-        "dataset.sequence_length",
-        "model.data.seq_length",
-    )
-    if (length := placed.size(*lengths)) is not None:
-        found["sequence_length"] = length
-    if placed.first("model.sequence_parallel") is not None:
-        found["sequence_parallel"] = (
-            placed.flag("model.sequence_parallel") and found.get("tp", 1) != 1
-        )
-    parts: tuple[Callable[[_Given], dict[str, object]], ...] = (
-        _precision,
-        _sharding,
-        _recomputed,
-        _optimizer,
-        _overlaps,
-        _model,
-    )
-    for part in parts:
-        found |= part(placed)
-    found |= _stages(placed, found) | _replicas(placed, found)
+def _reading(values: Mapping[str, object]) -> LaunchReading:
+    given = _placed(values)
+    given.known.check_spelling(given.content)
+    sizes = {setting: given.size(*paths) for setting, paths in SIZES.items()}
+    found: dict[str, object] = {key: size for key, size in sizes.items() if size is not None}
+    if given.value("model.sequence_parallel") is not None:
+        split = given.flag("model.sequence_parallel")
+        found["sequence_parallel"] = split and found.get("tp", 1) != 1
+    for part in (_precision, _sharding, _recomputed, _optimizer, _overlaps, _model):
+        found |= part(given)
+    found |= _stages(given, found) | _replicas(given, found)
     if found.get("cp", 1) != 1:
-        way = placed.text("model.cp_comm_type") or "p2p"
+        path = "model.cp_comm_type"
+        way = given.text(path) or "p2p"
         if way not in EXCHANGES:
-            raise InputError(
-                f"cp_comm_type is {written(placed.first('model.cp_comm_type'))}; give "
-                f"{', '.join(EXCHANGES)}"
-            )
+            raise refused("cp_comm_type", given.value(path), ", ".join(EXCHANGES))
         found["exchange"] = EXCHANGES[way]
     if not {"tp", "pp"} <= found.keys():
         logger.info(
             "what these overrides leave out is their recipe's; give it by flags, else widths of 1 "
             "are taken"
         )
-    return _sorted(placed, given, found)
-
-
-def _sorted(
-    placed: _Given, given: Mapping[str, object], found: Mapping[str, object]
-) -> LaunchReading:
-    """Keys are named as the file has them, and sorted by where they stand in the list."""
-    known = known_keys("nemo")
-    of_place = placed.spelled
-    untold = {
-        place: placed.untold[original]
-        for place, original in of_place.items()
-        if original in placed.untold
-    }
-    values = {place: given[original] for place, original in of_place.items()}
-    sorted_keys = known.reading(found, values, untold, usual=placed.usual)
-    keys = tuple(
-        LaunchKey(of_place[key.name], key.value, key.kind, key.reason) for key in sorted_keys.keys
-    )
-    assumed = [
+    reading = given.reading(found, no_model=given.no_model)
+    assumed = (
         LaunchKey(path, "", KeyKind.USUAL, reason, given=False)
-        for path, reason in placed.assumed.items()
-    ]
-    return replace(sorted_keys, keys=(*keys, *assumed), no_model=placed.no_model)
+        for path, reason in given.assumed.items()
+    )
+    return replace(reading, keys=(*reading.keys, *assumed))
 
 
 def _placed(given: Mapping[str, object]) -> _Given:
-    values, spelled = dict[str, object](), dict[str, str]()
+    keys, spelled = dict[str, object](), dict[str, str]()
     for path, value in given.items():
-        place = path
-        for home, other in HOMES:
-            if place.startswith(home):
-                place = other + place[len(home) :]
-                break
+        home = next((each for each in HOMES if path.startswith(each)), "")
+        place = HOMES.get(home, "") + path.removeprefix(home)
         spelled.setdefault(place, path)
-        values.setdefault(place, value)
+        keys.setdefault(place, value)
+    values = dict(keys)
     for older, name in ALIASES.items():
         if values.get(older) is not None:
             values.setdefault(name, values[older])
-    return _Given(values, spelled)
+    return _Given(known_keys("nemo"), values, keys, spelled=spelled)
 
 
 def _precision(given: _Given) -> dict[str, object]:
-    if (
-        given.flag("mixed_precision.fp8", "model.fp8")
-        if isinstance(given.first("mixed_precision.fp8", "model.fp8"), bool)
-        else (not is_off(given.first("mixed_precision.fp8", "model.fp8")))
-    ):
-        return {"precision": "fp8"} | _fp8_weights(given)
+    if not is_off(given.first("mixed_precision.fp8", "model.fp8")):
+        return _in_fp8(given)
     recipe = given.text(*RECIPES)
+    if FP8_OR_LESS.search(recipe):
+        path = next(path for path in RECIPES if given.text(path))
+        given.untold[path] = "products are in 4 bits, and are priced in 8"
+        return {"precision": "fp8"}
+    if "fp8" in recipe:
+        return _in_fp8(given)
     if recipe:
-        if FP8_OR_LESS.search(recipe):
-            given.tell(
-                next(path for path in RECIPES if given.text(path)),
-                "products are in 4 bits, and are priced in 8",
-            )
-            return {"precision": "fp8"}
-        if "fp8" in recipe:
-            return {"precision": "fp8"} | _fp8_weights(given)
         name = recipe.removesuffix("_mixed").replace("_", "-")
         if name not in PRECISIONS:
-            raise InputError(
-                f"the precision is {written(given.first(*RECIPES))}; give bf16_mixed, fp16_mixed, "
-                "one with fp8, or 32"
-            )
+            others = "bf16_mixed, fp16_mixed, one with fp8, or 32"
+            raise refused("the precision", given.first(*RECIPES), others)
         return {"precision": PRECISIONS[name]}
     for name in ("bf16", "fp16", "fp32"):
         if given.flag(f"mixed_precision.{name}", f"model.{name}"):
@@ -384,40 +313,28 @@ def _precision(given: _Given) -> dict[str, object]:
     return {}
 
 
-def _fp8_weights(given: _Given) -> dict[str, object]:
-    return {"fp8_weights": True} if given.flag("mixed_precision.fp8_param_gather") else {}
+def _in_fp8(given: _Given) -> dict[str, object]:
+    weights = given.flag("mixed_precision.fp8_param_gather")
+    return {"precision": "fp8"} | ({"fp8_weights": True} if weights else {})
 
 
 def _sharding(given: _Given) -> dict[str, object]:
-    if given.flag("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp"):
-        strategy = given.text(MEGATRON_FSDP) or "no_shard"
-        if strategy not in SHARDING:
-            raise InputError(
-                f"{MEGATRON_FSDP} is {written(given.first(MEGATRON_FSDP))}; give "
-                f"{', '.join(SHARDING)}"
-            )
-        return {"zero_stage": SHARDING[strategy]}
-    if given.flag("model.fsdp"):
-        strategy = given.text(NEMO_FSDP) or "full"
-        if strategy not in NEMO_SHARDING:
-            raise InputError(
-                f"{NEMO_FSDP} is {written(given.first(NEMO_FSDP))}; give {', '.join(NEMO_SHARDING)}"
-            )
+    by_megatron = given.flag("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp")
+    if by_megatron or given.flag("model.fsdp"):
+        path = MEGATRON_FSDP if by_megatron else NEMO_FSDP
+        stages = SHARDING[path]
+        strategy = given.text(path) or next(iter(stages))
+        if strategy not in stages:
+            raise refused(path, given.value(path), ", ".join(stages))
         if strategy == "hybrid":
-            given.tell(
-                NEMO_FSDP,
-                "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards",
-            )
-        return {"zero_stage": NEMO_SHARDING[strategy]}
+            given.untold[path] = HYBRID
+        return {"zero_stage": stages[strategy]}
     names = ("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer")
     if given.first(*names) is not None:
         return {"zero_stage": int(given.flag(*names))}
     name = given.text("optimizer.name")
-    if name:
-        return {
-            "zero_stage": int(name.startswith("distributed_") or name == "mcore_distributed_optim")
-        }
-    return {}
+    distributed = name.startswith("distributed_") or name == "mcore_distributed_optim"
+    return {"zero_stage": int(distributed)} if name else {}
 
 
 def _recomputed(given: _Given) -> dict[str, object]:
@@ -425,13 +342,12 @@ def _recomputed(given: _Given) -> dict[str, object]:
     if not granularity:
         return {}
     if granularity not in ("full", "selective"):
-        asked = written(given.first("model.recompute_granularity"))
-        raise InputError(f"recompute_granularity is {asked}; give full or selective")
-    modules = given.first("model.recompute_modules")
+        asked = given.value("model.recompute_granularity")
+        raise refused("recompute_granularity", asked, "full or selective")
+    modules = given.value("model.recompute_modules")
     if granularity == "selective" and isinstance(modules, list) and modules != ["core_attn"]:
-        given.tell(
-            "model.recompute_modules",
-            "these modules are recomputed; core attention alone is priced so",
+        given.untold["model.recompute_modules"] = (
+            "these modules are recomputed; core attention alone is priced so"
         )
     return {"recompute": granularity}
 
@@ -440,33 +356,29 @@ def _optimizer(given: _Given) -> dict[str, object]:
     name = given.text("optimizer.optimizer", "optimizer.name")
     if not name:
         return {}
-    if "adam" in name or name == "mcore_distributed_optim":
-        return {"optimizer": "adam"}
     if name == "sgd":
-        return {
-            "optimizer": "sgd"
-            if given.first("optimizer.sgd_momentum") in (0, 0.0)
-            else "sgd_momentum"
-        }
-    given.tell(
-        "optimizer.optimizer" if given.first("optimizer.optimizer") else "optimizer.name",
-        "it is priced as Adam",
-    )
+        still = given.value("optimizer.sgd_momentum") in (0, 0.0)
+        return {"optimizer": "sgd" if still else "sgd_momentum"}
+    if "adam" not in name and name != "mcore_distributed_optim":
+        by_kind = given.value("optimizer.optimizer")
+        path = "optimizer.optimizer" if by_kind else "optimizer.name"
+        given.untold[path] = "it is priced as Adam"
     return {"optimizer": "adam"}
 
 
 def _overlaps(given: _Given) -> dict[str, object]:
     found = dict[str, object]()
-    gradients = (
-        "comm_overlap.overlap_grad_reduce",
-        "ddp.overlap_grad_reduce",
-        "optimizer.overlap_grad_sync",
-    )
-    if given.first(*gradients) is not None:
-        found["overlap_gradients"] = given.flag(*gradients)
-    tensor = ("comm_overlap.tp_comm_overlap", "model.tp_comm_overlap")
-    if given.first(*tensor) is not None:
-        found["overlap_tensor"] = given.flag(*tensor)
+    switches = {
+        "overlap_gradients": (
+            "comm_overlap.overlap_grad_reduce",
+            "ddp.overlap_grad_reduce",
+            "optimizer.overlap_grad_sync",
+        ),
+        "overlap_tensor": ("comm_overlap.tp_comm_overlap", "model.tp_comm_overlap"),
+    }
+    for setting, paths in switches.items():
+        if given.first(*paths) is not None:
+            found[setting] = given.flag(*paths)
     backend = given.text("model.attention_backend").rpartition(".")[2]
     if backend:
         found["attention"] = "eager" if backend in ("unfused", "local") else "flash"
@@ -480,15 +392,13 @@ def _overlaps(given: _Given) -> dict[str, object]:
 
 def _stages(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
     pp = whole(found.get("pp"), "pp") or 1
-    layout = given.first("model.pipeline_model_parallel_layout")
+    layout = given.value(LAYOUT)
     if pp > 1 and isinstance(layout, str):
         from phaze.exports.megatron_lm.pipeline import layout_chunks, predicts_further
 
         chunks = layout_chunks(layout)
         if predicts_further(layout):
-            given.tell(
-                "model.pipeline_model_parallel_layout", "its layers m predict further tokens"
-            )
+            given.untold[LAYOUT] = "its layers m predict further tokens"
         if len(chunks) % pp:
             raise InputError(
                 f"pipeline_model_parallel_layout has {len(chunks)} stages, which is no multiple "
@@ -498,13 +408,13 @@ def _stages(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
             given.usual[CHUNKS] = "not used: the layout says the chunks"
         return {"interleave": len(chunks) // pp, "stage_layers": [len(chunk) for chunk in chunks]}
     if pp > 1 and layout is not None:
-        given.tell("model.pipeline_model_parallel_layout", "stages hold these layers")
+        given.untold[LAYOUT] = "stages hold these layers"
     chunks_of_each = given.size(CHUNKS)
     return {"interleave": chunks_of_each} if pp > 1 and chunks_of_each else {}
 
 
 def _replicas(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
-    nodes, each = given.first("trainer.num_nodes"), given.first("trainer.devices")
+    nodes, each = given.value("trainer.num_nodes"), given.value("trainer.devices")
     if each in (-1, "-1", "auto"):
         given.usual["trainer.devices"] = (
             "all of a node, of which the file does not say how many; --devices says it"
@@ -526,72 +436,63 @@ def _replicas(given: _Given, found: Mapping[str, object]) -> dict[str, object]:
 def _model(given: _Given) -> dict[str, object]:
     """The model by the words of a Megatron-LM command, where its sizes are all there and such a
     command can say it."""
-    from phaze.exports.megatron_lm.reader import read as read_command
+    from phaze.exports.megatron_lm.commands import Command
+    from phaze.exports.megatron_lm.flags import Flags
+    from phaze.exports.megatron_lm.model import model_of
 
     needed = ("num_layers", "hidden_size", "num_attention_heads")
-    sizes = [given.first(f"model.{name}") for name in needed]
-    if any(not isinstance(size, int) for size in sizes):
+    if not all(isinstance(given.value(f"model.{name}"), int) for name in needed):
         return {}
     others = [
         word
         for word in OTHERS
-        if word in given.text("name") or any(f"model.{word}" in path for path in given.values)
+        if word in given.text("name") or any(f"model.{word}" in path for path in given.content)
     ]
     if others:
         given.no_model = f"it is of another kind: {', '.join(others)}"
         return {}
-    length = given.size("model.seq_length", "dataset.seq_length") or 1024
-    words = ["--micro-batch-size 1", f"--seq-length {length}"]
-    places = given.size("model.max_position_embeddings") or length
-    words.append(f"--max-position-embeddings {places}")
-    numbers = {
-        name: given.size(f"model.{name}") for name in (*needed, "ffn_hidden_size", "kv_channels")
-    }
-    experts = ("moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size")
-    numbers |= {name: given.size(f"model.{name}") for name in experts} | {
-        "num_experts": given.size("model.num_moe_experts")
-    }
-    words += [
-        f"--{name.replace('_', '-')} {size}" for name, size in numbers.items() if size is not None
-    ]
-    groups = given.size("model.num_query_groups")
-    if groups is not None and groups != given.size("model.num_attention_heads"):
-        words.append(f"--group-query-attention --num-query-groups {groups}")
-    activation = given.text("model.activation")
-    if given.flag("model.gated_linear_unit") or activation in GATED:
-        words.append("--swiglu")
-    if given.text("model.normalization").lower() == "rmsnorm":
-        words.append("--normalization RMSNorm")
-    if given.text("model.position_embedding_type") == "rope":
-        words.append("--position-embedding-type rope")
-    words += [
-        f"--{flag}" for flag, name in SWITCHED_OFF.items() if given.first(f"model.{name}") is False
-    ]
-    if given.flag("model.qk_layernorm"):
-        words.append("--qk-layernorm")
-    words += _vocabulary(given)
+    flags = Flags(_flags(given, needed), Command())
     try:
-        command = read_command(" ".join(words))
-        told = command.of_kind(KeyKind.NOT_EXPRESSIBLE)
-        if told:
-            given.no_model = "; ".join(f"{given.named(key.bare)}: {key.reason}" for key in told)
-            return {}
-        for key in command.of_kind(KeyKind.USUAL):
-            path = f"model.{key.bare.replace('-', '_')}"
-            if key.bare in OF_THE_MODEL:
-                (given.usual if path in given.values else given.assumed)[path] = key.reason
-        return {"model": command.settings["model"]}
+        model = model_of(flags)
     except InputError as error:
         given.no_model = str(error)
         return {}
+    if flags.untold:
+        told = (f"{given.named(flag)}: {reason}" for flag, reason in flags.untold.items())
+        given.no_model = "; ".join(told)
+        return {}
+    for flag, reason in flags.usual.items():
+        path = f"model.{flag.replace('-', '_')}"
+        (given.usual if path in given.content else given.assumed)[path] = reason
+    return {"model": model}
 
 
-def _vocabulary(given: _Given) -> list[str]:
-    words = given.size("tokenizer.vocab_size")
-    if words is not None:
-        return [
-            f"--vocab-size {words} --tokenizer-type "
-            f"{given.text('tokenizer.tokenizer_type') or 'NullTokenizer'}"
-        ]
-    words = given.size("model.vocab_size")
-    return [] if words is None else [f"--vocab-size {words}"]
+def _flags(given: _Given, needed: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    """The model as flags of a Megatron-LM command."""
+    length = given.size("model.seq_length", "dataset.seq_length") or 1024
+    places = given.size("model.max_position_embeddings") or length
+    sizes: dict[str, object] = {"seq-length": length, "max-position-embeddings": places}
+    experts = ("moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size")
+    for name in (*needed, "ffn_hidden_size", "kv_channels", *experts):
+        sizes[name.replace("_", "-")] = given.size(f"model.{name}")
+    sizes["num-experts"] = given.size("model.num_moe_experts")
+    groups = given.size("model.num_query_groups")
+    grouped = groups is not None and groups != given.size("model.num_attention_heads")
+    sizes["num-query-groups"] = groups if grouped else None
+    if given.text("model.normalization").lower() == "rmsnorm":
+        sizes["normalization"] = "RMSNorm"
+    if given.text("model.position_embedding_type") == "rope":
+        sizes["position-embedding-type"] = "rope"
+    vocabulary = given.size("tokenizer.vocab_size")
+    if vocabulary is not None:
+        sizes["tokenizer-type"] = given.text("tokenizer.tokenizer_type") or "NullTokenizer"
+    sizes["vocab-size"] = vocabulary or given.size("model.vocab_size")
+    gated = given.flag("model.gated_linear_unit") or given.text("model.activation") in GATED
+    switches = {
+        "group-query-attention": grouped,
+        "swiglu": gated,
+        **{flag: given.value(f"model.{name}") is False for flag, name in SWITCHED_OFF.items()},
+        "qk-layernorm": given.flag("model.qk_layernorm"),
+    }
+    found = {flag: (str(size),) for flag, size in sizes.items() if size is not None}
+    return found | {flag: () for flag, is_on in switches.items() if is_on}

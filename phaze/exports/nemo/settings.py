@@ -14,12 +14,12 @@ from phaze.exports.megatron_lm.arguments import (
     shape_of,
     vocabulary_multiple,
 )
-from phaze.exports.megatron_lm.formats import narrow_state
+from phaze.exports.megatron_lm.formats import state_options
 from phaze.exports.megatron_lm.layout import is_even, layout_string
 from phaze.exports.megatron_lm.limits import pipeline_inner
-from phaze.exports.reasoned import Option, options
+from phaze.exports.options import Option, options
 from phaze.exports.shape import Positions
-from phaze_common.choices import Precision, StateDtype
+from phaze_common.choices import Precision
 
 FORMATS = {
     Precision.BF16: "bfloat16",
@@ -49,65 +49,65 @@ def model_settings(launch: Launch) -> Iterator[Option]:
     shape, degrees, plan = shape_of(launch), launch.degrees, launch.plan
     rotary = shape.positions is Positions.ROTARY
     yield from options(f"""
-        num_layers={shape.layers}, # blocks, embedding and head not counted
-        hidden_size={shape.hidden}, # width of the residual stream
-        ffn_hidden_size={shape.ffn}, # inner width of the MLP
-        num_attention_heads={shape.heads}, # of queries
-        num_query_groups={shape.kv_heads}, # heads of keys and values
-        kv_channels={shape.head_width}, # width of a head, which need not be hidden / heads
-        seq_length={plan.sequence_length}, # tokens of a sample
-        position_embedding_type={"rope" if rotary else "learned_absolute"!r}, # how positions are known
+        num_layers {shape.layers} # blocks, embedding and head not counted
+        hidden_size {shape.hidden} # width of the residual stream
+        ffn_hidden_size {shape.ffn} # inner width of the MLP
+        num_attention_heads {shape.heads} # of queries
+        num_query_groups {shape.kv_heads} # heads of keys and values
+        kv_channels {shape.head_width} # width of a head, which need not be hidden / heads
+        seq_length {plan.sequence_length} # tokens of a sample
+        position_embedding_type {"rope" if rotary else "learned_absolute"!r} # how positions are known
     """)
     if rotary:
-        yield Option("apply_rope_fusion=True,", "rotations are one kernel")
+        yield Option("apply_rope_fusion", "True", "rotations are one kernel")
     dropout = 0.1 if shape.dropout else 0.0
     multiple = vocabulary_multiple(launch)
     yield from options(f"""
-        normalization={"RMSNorm" if shape.gated else "LayerNorm"!r}, # as the model has it
-        gated_linear_unit={shape.gated}, # SwiGLU, or an MLP without a gate
-        activation_func=torch.nn.functional.{shape.activation}, # as the model has it
-        bias_activation_fusion=True, # activation is one kernel with gate or bias
-        bias_dropout_fusion=True, # and so are dropout and residual
-        add_bias_linear={shape.biases}, # biases of its linear layers
-        qk_layernorm={shape.query_norm}, # whether queries and keys are normalised
-        share_embeddings_and_output_weights={shape.tied}, # whether the head has the embedding's weights
-        hidden_dropout={dropout}, # Megatron's default is 0.1, which costs time and memory
-        attention_dropout={dropout}, # as of hidden
-        make_vocab_size_divisible_by={multiple}, # pads {shape.vocabulary} tokens as the plan was priced
+        normalization {"RMSNorm" if shape.gated else "LayerNorm"!r} # as the model has it
+        gated_linear_unit {shape.gated} # SwiGLU, or an MLP without a gate
+        activation_func torch.nn.functional.{shape.activation} # as the model has it
+        bias_activation_fusion True # activation is one kernel with gate or bias
+        bias_dropout_fusion True # and so are dropout and residual
+        add_bias_linear {shape.biases} # biases of its linear layers
+        qk_layernorm {shape.query_norm} # whether queries and keys are normalised
+        share_embeddings_and_output_weights {shape.tied} # whether the head has the embedding's weights
+        hidden_dropout {dropout} # Megatron's default is 0.1, which costs time and memory
+        attention_dropout {dropout} # as of hidden
+        make_vocab_size_divisible_by {multiple} # pads {shape.vocabulary} tokens as the plan was priced
     """)
     yield from _experts(launch)
     yield from options(f"""
-        tensor_model_parallel_size={degrees.tp}, # the plan's tp
-        pipeline_model_parallel_size={degrees.pp}, # the plan's pp
-        pipeline_dtype=torch.{FORMATS[plan.precision]}, # what stages send
-        context_parallel_size={degrees.cp}, # the plan's cp; dp {degrees.dp} is what of the devices is left
+        tensor_model_parallel_size {degrees.tp} # the plan's tp
+        pipeline_model_parallel_size {degrees.pp} # the plan's pp
+        pipeline_dtype torch.{FORMATS[plan.precision]} # what stages send
+        context_parallel_size {degrees.cp} # the plan's cp; dp {degrees.dp} is what of the devices is left
     """)
     if degrees.cp > 1:
-        exchange = CONTEXT_EXCHANGES[degrees.exchange]
-        yield Option(f"cp_comm_type={exchange!r},", f"exchange {degrees.exchange.value}")
+        exchange = repr(CONTEXT_EXCHANGES[degrees.exchange])
+        yield Option("cp_comm_type", exchange, f"exchange {degrees.exchange.value}")
     if degrees.interleave > 1:
-        chunks = f"virtual_pipeline_model_parallel_size={degrees.interleave},"
-        yield Option(chunks, "chunks of a stage")
+        name = "virtual_pipeline_model_parallel_size"
+        yield Option(name, degrees.interleave, "chunks of a stage")
     if not is_even(launch):
-        layout = f"pipeline_model_parallel_layout={layout_string(launch)!r},"
-        yield Option(layout, "its stages: E embedding, t block, L head")
+        layout, why = repr(layout_string(launch)), "its stages: E embedding, t block, L head"
+        yield Option("pipeline_model_parallel_layout", layout, why)
     split = degrees.sequence_parallel and degrees.tp > 1
     why = "whether norms and dropout work on a part of the tokens"
-    yield Option(f"sequence_parallel={split},", why)
+    yield Option("sequence_parallel", split, why)
     if degrees.recompute is Recompute.FULL:
         yield from options("""
-            recompute_granularity='full', # the plan recomputes whole blocks
-            recompute_method='uniform', # all blocks, of every stage
-            recompute_num_layers=1, # block by block: the least memory while recomputing
+            recompute_granularity 'full' # the plan recomputes whole blocks
+            recompute_method 'uniform' # all blocks, of every stage
+            recompute_num_layers 1 # block by block: the least memory while recomputing
         """)
     elif degrees.recompute is Recompute.SELECTIVE:
-        yield Option("recompute_granularity='selective',", "the plan recomputes")
-        yield Option("recompute_modules=['core_attn'],", "core attention alone")
-    backend = f"attention_backend=AttnBackend.{BACKENDS[plan.attention]},"
-    yield Option(backend, f"the plan's attention {plan.attention.value}")
+        yield Option("recompute_granularity", "'selective'", "the plan recomputes")
+        yield Option("recompute_modules", "['core_attn']", "core attention alone")
+    backend = f"AttnBackend.{BACKENDS[plan.attention]}"
+    yield Option("attention_backend", backend, f"the plan's attention {plan.attention.value}")
     if degrees.zero_stage > 1:
         why = "Megatron-FSDP adds up gradients itself"
-        yield Option("gradient_accumulation_fusion=False,", why)
+        yield Option("gradient_accumulation_fusion", "False", why)
 
 
 def _experts(launch: Launch) -> Iterator[Option]:
@@ -115,23 +115,23 @@ def _experts(launch: Launch) -> Iterator[Option]:
     if experts is None:
         return
     yield from options(f"""
-        num_moe_experts={experts.count}, # experts of a block
-        moe_router_topk={experts.chosen}, # that a token meets
-        moe_ffn_hidden_size={experts.ffn}, # inner width of one expert
+        num_moe_experts {experts.count} # experts of a block
+        moe_router_topk {experts.chosen} # that a token meets
+        moe_ffn_hidden_size {experts.ffn} # inner width of one expert
     """)
     if experts.shared_width:
-        width = f"moe_shared_expert_intermediate_size={experts.shared_width},"
-        yield Option(width, "of shared experts")
+        name = "moe_shared_expert_intermediate_size"
+        yield Option(name, experts.shared_width, "of shared experts")
     if experts.chosen == 1:
         why = "a softmax over one chosen expert has no gradient"
-        yield Option("moe_router_pre_softmax=True,", why)
+        yield Option("moe_router_pre_softmax", "True", why)
     grouped = launch.plan.precision in (Precision.BF16, Precision.FP8)
     one = "one product for all experts of a device, where there is one"
     yield from options(f"""
-        moe_token_dispatcher_type='alltoall', # priced so: tokens go to their experts' devices and back
-        moe_grouped_gemm={grouped}, # priced so: {one}
-        expert_model_parallel_size={degrees.ep}, # the plan's ep, of its dp x cp devices
-        expert_tensor_parallel_size={degrees.tp}, # experts are divided by tp as the rest is
+        moe_token_dispatcher_type 'alltoall' # priced so: tokens go to their experts' devices and back
+        moe_grouped_gemm {grouped} # priced so: {one}
+        expert_model_parallel_size {degrees.ep} # the plan's ep, of its dp x cp devices
+        expert_tensor_parallel_size {degrees.tp} # experts are divided by tp as the rest is
     """)
 
 
@@ -146,73 +146,63 @@ def records(launch: Launch) -> Iterator[Record]:
         return Record(field, kind, (*options(text), *others))
 
     yield record("train", "TrainingConfig", f"""
-        micro_batch_size={degrees.micro_batch_size}, # samples of a pass
-        global_batch_size={degrees.global_batch_size}, # {degrees.micro_batches} micro-batches a replica
-        train_iters=50, # enough to see the time of an iteration
-        eval_iters=0, # iterations alone are timed
+        micro_batch_size {degrees.micro_batch_size} # samples of a pass
+        global_batch_size {degrees.global_batch_size} # {degrees.micro_batches} micro-batches a replica
+        train_iters 50 # enough to see the time of an iteration
+        eval_iters 0 # iterations alone are timed
     """)  # fmt: skip
     yield Record("optimizer", "OptimizerConfig", tuple(_optimizer(launch)))
-    yield record("scheduler", "SchedulerConfig", "lr_decay_style='constant', # no recommendation")
+    yield record("scheduler", "SchedulerConfig", "lr_decay_style 'constant' # no recommendation")
     sharded: tuple[Option, ...] = ()
     if stage > 1:
         sharded = tuple(options(f"""
-            use_megatron_fsdp=True, # ZeRO {stage}: replicas divide more than the optimizer state
-            data_parallel_sharding_strategy={SHARDING[stage]!r}, # what that stage divides
+            use_megatron_fsdp True # ZeRO {stage}: replicas divide more than the optimizer state
+            data_parallel_sharding_strategy {SHARDING[stage]!r} # what that stage divides
         """))  # fmt: skip
     yield record("ddp", "DistributedDataParallelConfig", f"""
-        use_distributed_optimizer={stage > 0}, # ZeRO {stage}: whether replicas divide the optimizer state
-        overlap_grad_reduce={launch.overlap_gradients}, # priced so: gradients reduced behind the backward pass
-        overlap_param_gather={gathered}, # priced so: weights gathered behind the forward pass
+        use_distributed_optimizer {stage > 0} # ZeRO {stage}: whether replicas divide the optimizer state
+        overlap_grad_reduce {launch.overlap_gradients} # priced so: gradients reduced behind the backward pass
+        overlap_param_gather {gathered} # priced so: weights gathered behind the forward pass
     """, *sharded)  # fmt: skip
-    fsdp = (Option("use_megatron_fsdp=True,", "as of replicas"),) if stage > 1 else ()
+    fsdp = (Option("use_megatron_fsdp", "True", "as of replicas"),) if stage > 1 else ()
     yield record("dist", "DistributedInitConfig", f"""
-        use_tp_pp_dp_mapping={pipeline_inner(launch)}, # whether stages are nearer to each other than replicas
+        use_tp_pp_dp_mapping {pipeline_inner(launch)} # whether stages are nearer to each other than replicas
     """, *fsdp)  # fmt: skip
     yield record("comm_overlap", "CommOverlapConfig", f"""
-        tp_comm_overlap={tensor}, # priced so: whether collectives run piece by piece beside products
-        overlap_grad_reduce={launch.overlap_gradients}, # said again, or its own default would win
-        overlap_param_gather={gathered}, # likewise
+        tp_comm_overlap {tensor} # priced so: whether collectives run piece by piece beside products
+        overlap_grad_reduce {launch.overlap_gradients} # said again, or its own default would win
+        overlap_param_gather {gathered} # likewise
     """)  # fmt: skip
     yield record("dataset", "GPTDatasetConfig", f"""
-        seq_length={launch.plan.sequence_length}, # as of the model
-        random_seed=1234, # any
-        blend=None, # made-up tokens; else (['path'], None)
-        split='9999,8,2', # all but all to train on
-        reset_position_ids=False, # documents are not told apart
-        reset_attention_mask=False, # likewise
-        eod_mask_loss=False, # likewise
-        dataloader_type='single', # one pass in order
+        seq_length {launch.plan.sequence_length} # as of the model
+        random_seed 1234 # any
+        blend None # made-up tokens; else (['path'], None)
+        split '9999,8,2' # all but all to train on
+        reset_position_ids False # documents are not told apart
+        reset_attention_mask False # likewise
+        eod_mask_loss False # likewise
+        dataloader_type 'single' # one pass in order
     """)  # fmt: skip
     yield record("tokenizer", "TokenizerConfig", f"""
-        tokenizer_type='NullTokenizer', # no files needed
-        vocab_size={vocabulary - 1}, # and the end of a document: {vocabulary} tokens before padding
+        tokenizer_type 'NullTokenizer' # no files needed
+        vocab_size {vocabulary - 1} # and the end of a document: {vocabulary} tokens before padding
     """)  # fmt: skip
     written = "fsdp_dtensor" if stage > 1 else "torch_dist"
     yield record(
         "checkpoint",
         "CheckpointConfig",
-        f"ckpt_format={written!r}, # nothing is written until save is set",
+        f"ckpt_format {written!r} # nothing is written until save is set",
     )
-    yield record("logger", "LoggerConfig", "log_interval=1, # every iteration, with its time")
-    yield record("rng", "RNGConfig", "seed=1234, # any")
+    yield record("logger", "LoggerConfig", "log_interval 1 # every iteration, with its time")
+    yield record("rng", "RNGConfig", "seed 1234 # any")
 
 
 def _optimizer(launch: Launch) -> Iterator[Option]:
-    name, formats = launch.plan.optimizer, launch.degrees.state_formats
-    yield Option(f"optimizer={'adam' if name == 'adam' else 'sgd'!r},", "the plan's optimizer")
+    name = launch.plan.optimizer
+    yield Option("optimizer", repr("adam" if name == "adam" else "sgd"), "the plan's optimizer")
     if name != "adam":
         momentum = 0.9 if name == "sgd_momentum" else 0.0
-        yield Option(f"sgd_momentum={momentum},", "with momentum, or with none to keep")
-    yield Option("lr=1e-4,", "no recommendation")
-    yield Option(f"use_distributed_optimizer={launch.degrees.zero_stage > 0},", "as of replicas")
-    if narrow_state(launch):
-        gradient = "bf16" if formats.gradient_dtype is StateDtype.BF16 else "fp32"
-        main = TORCH_DTYPES[formats.main_weight_dtype or "fp32"]
-        moment = TORCH_DTYPES[formats.moment_dtype or "fp32"]
-        yield from options(f"""
-            use_precision_aware_optimizer=True, # the plan's optimizer keeps state in fewer bits than fp32
-            main_grads_dtype={TORCH_DTYPES[gradient]}, # that the optimizer reads, as they are added up
-            main_params_dtype={main}, # of its own copy of the weights
-            exp_avg_dtype={moment}, # the plan's moment_dtype
-            exp_avg_sq_dtype={moment}, # likewise
-        """)
+        yield Option("sgd_momentum", momentum, "with momentum, or with none to keep")
+    yield Option("lr", "1e-4", "no recommendation")
+    yield Option("use_distributed_optimizer", launch.degrees.zero_stage > 0, "as of replicas")
+    yield from state_options(launch, on="True", dtypes=TORCH_DTYPES)

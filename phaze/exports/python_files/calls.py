@@ -32,7 +32,7 @@ from phaze.exports.python_files.values import (
 )
 
 ENDS = ("exit", "sys.exit", "quit", "os._exit")
-LOOKS = (
+LOOKS: tuple[str, ...] = (
     "print",
     "pprint",
     "repr",
@@ -43,14 +43,12 @@ LOOKS = (
     "isinstance",
     "hasattr",
     "asdict",
-    "dumps",
-    "dump",
-    "format",
-    "bool",
 )
+LOOKS += ("dumps", "dump", "format", "bool")
 # whose functions change nothing given
 LOOKERS = ("logger", "logging", "log", "warnings", "wandb", "json", "yaml", "pprint")
 # methods that change no record
+OF_PARTS = ("items", "keys", "values", "copy", "get", "index", "count")  # of a dictionary or a list
 READS = ("get_", "to_", "is_", "print_", "log_", "save", "train", "evaluate", "main_process_first")
 
 
@@ -126,31 +124,21 @@ class Calls(Expressions):
             return found
         if text == "vars" and given:
             return self._attribute(call, first, "__dict__")
-        if (
-            text in ("globals", "locals")
-            and not given
-            and (text == "globals" or scope.outer is None)
-        ):
+        outermost = text == "globals" or (text == "locals" and scope.outer is None)
+        if outermost and not given:
             return scope.module.names
         if text == "dict":
             return self._new_dictionary(call, given, named)
-        if (
-            text == "range"
-            and (ends := [each for each in given if isinstance(each, int)]) == given
-            and 0 not in ends[2:]
-        ):
+        ends = [each for each in given if isinstance(each, int)]
+        if text == "range" and ends == given and 0 not in ends[2:]:
             rounds = range(*ends) if 1 <= len(ends) <= 3 else range(0)
             if 0 < len(rounds) <= LONGEST_RANGE:
                 return self.bounded(call, list(rounds))
         if text in ("list", "tuple") and len(given) == 1 and isinstance(first, list):
             return self.bounded(call, list(first))
         if last in ("replace", "evolve", "__replace__") and isinstance(first, Made):
-            return self._noted(
-                Made(
-                    first.name, first.values | named, list(first.positional), call.lineno, id(call)
-                ),
-                first,
-            )
+            values, positional = first.values | named, list(first.positional)
+            return self._noted(Made(first.name, values, positional, call.lineno, id(call)), first)
         if last in ("deepcopy", "copy") and len(given) == 1 and not isinstance(first, Expression):
             return self._copy(call, first, deep=last == "deepcopy")
         name = words[-2] if last == "Config" and len(words) > 1 else last
@@ -177,13 +165,8 @@ class Calls(Expressions):
                 value,
             )
         if isinstance(value, list | dict):
-            made = (
-                copy.deepcopy(value)
-                if deep
-                else list(value)
-                if isinstance(value, list)
-                else dict(value)
-            )
+            same = list(value) if isinstance(value, list) else dict(value)
+            made = copy.deepcopy(value) if deep else same
             return self.bounded(call, made)
         return value
 
@@ -248,25 +231,16 @@ class Calls(Expressions):
             if name == "__setattr__" and len(given) == 2:
                 self._set_by_name(call, home, first, given[1])
                 return None
-        if (
-            isinstance(home, dict)
-            and (found := self._of_dictionary(call, home, name, given, named)) is not ABSENT
-        ):
-            return found
+        if isinstance(home, dict):
+            found = self._of_dictionary(call, home, name, given, named)
+            if found is not ABSENT:
+                return found
         grown = [first] if name == "append" else first if name == "extend" else None
         if isinstance(home, list) and len(given) == 1 and isinstance(grown, list):
             self.extend(home, grown)
             return None
         who = ".".join(_named(call.func))
-        if not name.startswith(READS) and name not in (
-            "items",
-            "keys",
-            "values",
-            "copy",
-            "get",
-            "index",
-            "count",
-        ):
+        if not name.startswith(READS) and name not in OF_PARTS:
             self.touch(home, f"{who}(...)", call.lineno)
         if not name.startswith(READS) and not who.startswith(LOOKERS):
             self.hand_over(who, call.lineno, given, named)
@@ -293,6 +267,7 @@ class Calls(Expressions):
     ) -> object:
         """What a method of a dictionary returns; ``ABSENT`` where that is not known."""
         first = given[0] if given else None
+        default = given[1] if len(given) > 1 else None
         told = UNTOLD not in home
         match name:
             case "update":
@@ -309,15 +284,13 @@ class Calls(Expressions):
             case "values" if told:
                 return self.bounded(call, list(home.values()))
             case "get" if told and isinstance(first, str):
-                return home[first] if first in home else given[1] if len(given) > 1 else None
+                return home.get(first, default)
             case "setdefault" if told and isinstance(first, str):
                 if first not in home:
-                    self.changes.put(
-                        home, first, self._fitting(home, given[1] if len(given) > 1 else None)
-                    )
+                    self.changes.put(home, first, self._fitting(home, default))
                 return home[first]
             case "pop" if told and isinstance(first, str):
-                found = home.get(first, given[1] if len(given) > 1 else None)
+                found = home.get(first, default)
                 self.changes.put(home, first, ABSENT)
                 return found
             case "__setitem__" if len(given) == 2:

@@ -53,6 +53,7 @@ COMPARISONS: Mapping[type[ast.cmpop], Callable[[object, object], object]] = {
     ast.In: lambda part, home: part in home,  # type: ignore[operator]
     ast.NotIn: lambda part, home: part not in home,  # type: ignore[operator]
 }
+WORDS = ast.expr_context | ast.operator | ast.cmpop | ast.boolop | ast.unaryop  # without parts
 # parameters of a method in their order, what each sets, and to what if left out
 Method = tuple[tuple[str, str, object], ...]
 
@@ -124,9 +125,8 @@ class Expressions(ABC):
     def __init__(self, methods: Mapping[str, Method], parts: Collection[str]) -> None:
         self.changes = Changes()
         self.made = list[Made]()  # in the order in which calls make them
-        self.copied: dict[
-            str, object
-        ] = {}  # by identity, records of which another is made, surely where it is true
+        # by identity, records of which another is made, surely where it is true
+        self.copied: dict[str, object] = {}
         self.given: dict[str, object] = {}  # records that are given to a call
         self._methods = methods
         self._parts = parts
@@ -223,12 +223,12 @@ class Expressions(ABC):
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 known = isinstance(value, list) and len(value) == len(parts)
                 starred = any(isinstance(part, ast.Starred) for part in parts)
+                other = Expression("a part of a value", possible(*self.parts_of(value)))
                 for index, part in enumerate(parts):
-                    inner = (
-                        value[index] if isinstance(value, list) and known and not starred else None
-                    )
-                    other = Expression("a part of a value", possible(*self.parts_of(value)))
-                    self.assign(part, inner if known and not starred else other, scope)
+                    inner: object = other
+                    if isinstance(value, list) and known and not starred:
+                        inner = value[index]
+                    self.assign(part, inner, scope)
             case ast.Starred(value=inner):
                 self.assign(inner, value, scope)
 
@@ -259,9 +259,8 @@ class Expressions(ABC):
                         self.touch(home, "del", target.lineno)
             case ast.Attribute(value=place, attr=name):
                 homes, sure = self._homes(place, scope)
-                self._set_attribute(
-                    homes, sure, name, Expression(f"deleted in line {target.lineno}")
-                )
+                deleted = Expression(f"deleted in line {target.lineno}")
+                self._set_attribute(homes, sure, name, deleted)
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 for part in parts:
                     self.delete(part, scope)
@@ -270,18 +269,11 @@ class Expressions(ABC):
         """Mark records, dictionaries and lists that ``who`` may change in a way that nobody
         knows."""
         for each in possible(value):
-            if isinstance(each, Made):
-                self.changes.put(
-                    each.values,
-                    UNTOLD,
-                    Expression(f"{who} in line {line} may change {each.name} in a way"),
-                )
-            elif isinstance(each, dict):
-                self.changes.put(
-                    each,
-                    UNTOLD,
-                    Expression(f"{who} in line {line} may change what is unpacked in a way"),
-                )
+            if isinstance(each, Made | dict):
+                values = each.values if isinstance(each, Made) else each
+                what = each.name if isinstance(each, Made) else "what is unpacked"
+                untold = Expression(f"{who} in line {line} may change {what} in a way")
+                self.changes.put(values, UNTOLD, untold)
             elif isinstance(each, list):
                 for part in each:
                     if isinstance(part, Made):
@@ -299,17 +291,10 @@ class Expressions(ABC):
 
     def update(self, home: dict[str, object], other: object, node: ast.expr | ast.stmt) -> None:
         """Change a dictionary as its method of this name does."""
-        pairs = (
-            [pair for pair in other if isinstance(pair, list) and len(pair) == 2]
-            if isinstance(other, list)
-            else []
-        )
-        if (
-            isinstance(other, list)
-            and len(pairs) == len(other)
-            and all(isinstance(pair[0], str) for pair in pairs)
-        ):
-            other = {pair[0]: pair[1] for pair in pairs}
+        if isinstance(other, list):
+            pairs = [pair for pair in other if isinstance(pair, list) and len(pair) == 2]
+            if len(pairs) == len(other) and all(isinstance(pair[0], str) for pair in pairs):
+                other = {pair[0]: pair[1] for pair in pairs}
         if not isinstance(other, dict):
             self.touch(home, "an update", node.lineno)
             return
@@ -329,15 +314,12 @@ class Expressions(ABC):
         out."""
         parts = made if isinstance(made, list) else list(made.values())
         self.step(len(parts) // FREE_PARTS)
-        size = 1 + sum(
-            self._sizes.get(id(each), 1 + len(each)) if isinstance(each, list | dict) else 1
-            for each in parts
-        )
-        if size > MOST_PARTS or any(
-            isinstance(each, list | dict) and id(each) not in self._sizes for each in parts
-        ):
+        inner = [each for each in parts if isinstance(each, list | dict)]
+        own = sum(self._sizes.get(id(each), 1 + len(each)) for each in inner)
+        size = 1 + len(parts) - len(inner) + own
+        if size > MOST_PARTS or any(id(each) not in self._sizes for each in inner):
             return unknown(node, *parts)
-        self._inside |= {id(each) for each in parts if isinstance(each, list | dict)}
+        self._inside |= set(map(id, inner))
         self._sizes[id(made)] = size
         self._sized.append(made)
         self.changes.born(made)
@@ -348,9 +330,8 @@ class Expressions(ABC):
         stands."""
         grown = self._sizes.get(id(value), MOST_PARTS) if isinstance(value, list | dict) else 1
         size = self._sizes.get(id(home), len(home)) + grown
-        if size > MOST_PARTS or (
-            id(home) in self._inside and (grown > 1 or len(home) > LONGEST_INSIDE)
-        ):
+        long = id(home) in self._inside and (grown > 1 or len(home) > LONGEST_INSIDE)
+        if long or size > MOST_PARTS:
             return Expression("a long value", possible(value))
         if id(home) in self._sizes:
             self._sizes[id(home)] = size
@@ -367,11 +348,7 @@ class Expressions(ABC):
             value = self.value(place, scope)
             return possible(value), not isinstance(value, Expression)
         homes, sure = self._homes(place.value, scope)
-        found = list[object]()
-        for home in homes:
-            if not isinstance(home, Made):
-                continue
-            found.append(self._made_part(home, place.attr))
+        found = [self._made_part(home, place.attr) for home in homes if isinstance(home, Made)]
         return possible(*found), sure and not any(isinstance(each, Expression) for each in found)
 
     def _made_part(self, home: Made, name: str) -> object:
@@ -387,11 +364,8 @@ class Expressions(ABC):
     ) -> None:
         for home in homes:
             if isinstance(home, Made):
-                self.changes.put(
-                    home.values,
-                    name,
-                    value if sure else joined(home.values.get(name, ABSENT), value),
-                )
+                perhaps = value if sure else joined(home.values.get(name, ABSENT), value)
+                self.changes.put(home.values, name, perhaps)
 
     def _set_part(self, home: object, key: object, value: object, node: ast.expr) -> None:
         if isinstance(home, dict) and isinstance(key, str):
@@ -404,11 +378,8 @@ class Expressions(ABC):
             self.touch(home, "an assignment", node.lineno)
 
     def _unary(self, node: ast.expr, op: ast.unaryop, value: object) -> object:
-        if (
-            isinstance(op, ast.USub)
-            and isinstance(value, int | float)
-            and not isinstance(value, bool)
-        ):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if isinstance(op, ast.USub) and number and isinstance(value, int | float):
             return -value
         truth = truth_of(value)
         return not truth if isinstance(op, ast.Not) and truth is not None else unknown(node)
@@ -422,31 +393,21 @@ class Expressions(ABC):
         if isinstance(op, ast.Add) and isinstance(left, str) and isinstance(right, str):
             return left + right if len(left) + len(right) <= MOST_CHARACTERS else unknown(node)
         work = ARITHMETIC.get(type(op))
-        numbers = all(
-            isinstance(each, int | float) and abs(each) < MOST_NUMBER for each in (left, right)
-        )
-        if work is None or not numbers:
-            return unknown(node, left, right)
+        for each in (left, right):
+            if work is None or not isinstance(each, int | float) or abs(each) >= MOST_NUMBER:
+                return unknown(node, left, right)
         try:
-            return work(left, right)  # type: ignore[arg-type]
+            return work(left, right)  # type: ignore[arg-type, misc]
         except ArithmeticError:
             return unknown(node)
 
     def _compared(self, node: ast.expr, op: ast.cmpop, left: object, right: object) -> object:
-        if any(
-            isinstance(each, Expression | Made | Function) or possible(each)
-            for each in (left, right)
-        ):
-            plain = (
-                isinstance(right, list | dict)
-                and UNTOLD not in right
-                and isinstance(left, str | int | float)
-            )
-            if not plain or not isinstance(op, ast.In | ast.NotIn):
+        hidden = Expression | Made | Function
+        if any(isinstance(each, hidden) or possible(each) for each in (left, right)):
+            within = isinstance(op, ast.In | ast.NotIn) and isinstance(left, str | int | float)
+            if not within or not isinstance(right, list | dict) or UNTOLD in right:
                 return unknown(node)
-            if isinstance(right, list) and any(
-                isinstance(part, Expression | Made | Function) for part in right
-            ):
+            if isinstance(right, list) and any(isinstance(part, hidden) for part in right):
                 return unknown(node)
         try:
             return bool(COMPARISONS[type(op)](left, right))
@@ -493,9 +454,8 @@ class Expressions(ABC):
                 made.append(self.value(part, scope))
                 continue
             inner = self.value(part.value, scope)
-            made += (
-                inner if isinstance(inner, list) else [unknown(part.value, *self.parts_of(inner))]
-            )
+            hidden = unknown(part.value, *self.parts_of(inner))
+            made += inner if isinstance(inner, list) else [hidden]
             if len(made) > MOST_PARTS:
                 return unknown(node)
         return self.bounded(node, made)
@@ -527,21 +487,15 @@ class Expressions(ABC):
             if name in home.values and UNTOLD not in home.values:
                 return home.values[name]
             return unknown(node)
-        return unknown(
-            node,
-            *(each.values if name == "__dict__" else each.values.get(name) for each in records),
-        )
+        whole = name == "__dict__"
+        return unknown(node, *(each.values if whole else each.values.get(name) for each in records))
 
     def _part(self, node: ast.expr, home: object, key: object) -> object:
         if isinstance(home, dict) and isinstance(key, str) and key in home and UNTOLD not in home:
             return home[key]
-        plain = isinstance(home, list) and not any(isinstance(part, Expression) for part in home)
-        if (
-            plain
-            and isinstance(home, list)
-            and isinstance(key, int)
-            and -len(home) <= key < len(home)
-        ):
+        known = isinstance(home, list) and not any(isinstance(part, Expression) for part in home)
+        places = range(-len(home), len(home)) if isinstance(home, list) and known else ()
+        if isinstance(home, list) and isinstance(key, int) and key in places:
             return home[key]
         return unknown(node, *self.parts_of(home))
 
@@ -552,10 +506,10 @@ class Expressions(ABC):
         for each in ast.walk(node):
             self.step()
             if isinstance(each, ast.comprehension):
-                for name in (part for part in ast.walk(each.target) if isinstance(part, ast.Name)):
-                    inner.names[name.id] = Expression(
-                        name.id, possible(*self.parts_of(self.value(each.iter, inner)))
-                    )
+                for name in ast.walk(each.target):
+                    if isinstance(name, ast.Name):
+                        parts = possible(*self.parts_of(self.value(each.iter, inner)))
+                        inner.names[name.id] = Expression(name.id, parts)
             elif isinstance(each, ast.NamedExpr):
                 self.assign(each.target, Expression("a value of an expression"), scope)
 
@@ -571,7 +525,5 @@ def _inside(node: ast.AST) -> Iterator[ast.expr]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr):
             yield child
-        elif not isinstance(
-            child, ast.expr_context | ast.operator | ast.cmpop | ast.boolop | ast.unaryop
-        ):
+        elif not isinstance(child, WORDS):
             yield from _inside(child)

@@ -34,6 +34,8 @@ DEEPEST = 40  # functions that call each other
 LONGEST_LOOP = 200  # rounds that are followed one by one
 _T = TypeVar("_T")
 Statements = list[ast.stmt]
+LEAVES = (ast.Return, ast.Break, ast.Continue)
+SCOPES = ast.FunctionDef | ast.Lambda | ast.ClassDef | ast.AsyncFunctionDef
 # what follows a statement in the function, in its block and in those around it
 Rest = tuple[Statements, ...]
 
@@ -73,12 +75,9 @@ class _Records:
                     key: joined(before.values.get(key, ABSENT), each.values.get(key, ABSENT), where)
                     for key in keys
                 }
-                values |= {
-                    key: value
-                    for made in (before, each)
-                    for key, value in made.values.items()
-                    if key == UNTOLD
-                }
+                for made in (before, each):
+                    if UNTOLD in made.values:
+                        values[UNTOLD] = made.values[UNTOLD]
                 found[each.place] = Made(each.name, values, each.positional, each.line, each.place)
         return list(found.values())
 
@@ -187,18 +186,13 @@ class Module(Calls):
         if isinstance(function.node, ast.Lambda):
             return self.value(function.node.body, scope)
         body = function.node.body
-        lazy = any(
-            isinstance(each, ast.Yield | ast.YieldFrom)
-            for statement in body
-            for each in ast.walk(statement)
-        )
+        lazy = _holds(body, (ast.Yield, ast.YieldFrom))
         self._depth += 1
         try:
             if lazy:
-                self._repeated(
-                    lambda: self._run(body, scope), broken=True, where=f"{function.name}(...)"
-                )
-                return Expression(f"what {function.name}(...) yields")
+                where = f"{function.name}(...)"
+                self._repeated(lambda: self._run(body, scope), broken=True, where=where)
+                return Expression(f"what {where} yields")
             self._run(body, scope)
         except Returned as returned:
             return returned.value
@@ -311,11 +305,8 @@ class Module(Calls):
             case ast.FunctionDef(name=name):
                 self.changes.put(scope.home(name), name, Function(statement, scope))
             case ast.ClassDef(name=name) | ast.AsyncFunctionDef(name=name):
-                self.changes.put(
-                    scope.home(name),
-                    name,
-                    Expression(name, named=isinstance(statement, ast.ClassDef)),
-                )
+                made = Expression(name, named=isinstance(statement, ast.ClassDef))
+                self.changes.put(scope.home(name), name, made)
             case ast.Import() | ast.ImportFrom():
                 self._import(statement, scope)
             case ast.Global(names=names):
@@ -332,11 +323,8 @@ class Module(Calls):
                 if known is None:
                     self._ways(statement, [_Way([then]), _Way([otherwise])], scope, rest)
                 else:
-                    self._run(
-                        then if known else otherwise,
-                        scope,
-                        rest() if self._may_return(statement) else (),
-                    )
+                    after = rest() if self._may_return(statement) else ()
+                    self._run(then if known else otherwise, scope, after)
             case ast.With(items=items, body=inner) | ast.AsyncWith(items=items, body=inner):
                 stops = False
                 for item in items:
@@ -365,24 +353,16 @@ class Module(Calls):
                 | ast.TryStar(handlers=handlers, orelse=otherwise, finalbody=last)
             ):
                 for handler in handlers:
-                    if handler.name:
-                        self.changes.put(
-                            scope.home(handler.name), handler.name, Expression(handler.name)
-                        )
-                self._try(
-                    statement,
-                    (otherwise, last),
-                    [handler.body for handler in handlers],
-                    scope,
-                    rest,
-                )
+                    if name := handler.name:
+                        self.changes.put(scope.home(name), name, Expression(name))
+                bodies = [handler.body for handler in handlers]
+                self._try(statement, (otherwise, last), bodies, scope, rest)
             case ast.Match(subject=subject, cases=cases):
                 value = self.value(subject, scope)
                 for name in _captured(cases):
                     self.changes.put(scope.home(name), name, Expression(name, possible(value)))
-                self._ways(
-                    statement, [*(_Way([case.body]) for case in cases), _Way([])], scope, rest
-                )
+                ways = [*(_Way([case.body]) for case in cases), _Way([])]
+                self._ways(statement, ways, scope, rest)
             case ast.Pass() | ast.Break() | ast.Continue() | ast.AnnAssign():
                 pass
             case _:
@@ -419,11 +399,9 @@ class Module(Calls):
         self.changes.settle(outcomes, _where(statement))
         if leaves:
             value = reduce(joined, values)
-            raise Returned(
-                Expression("a value that a branch returns", possible(value))
-                if isinstance(value, Expression)
-                else value
-            )
+            if isinstance(value, Expression):
+                value = Expression("a value that a branch returns", possible(value))
+            raise Returned(value)
 
     def _run_all(self, bodies: Rest, scope: Scope) -> None:
         for index, body in enumerate(bodies):
@@ -438,11 +416,7 @@ class Module(Calls):
         scope: Scope,
         rest: Callable[[], Rest],
     ) -> None:
-        plain = not any(
-            isinstance(each, ast.Return | ast.Break | ast.Continue)
-            for inner in body
-            for each in ast.walk(inner)
-        )
+        plain = not _holds(body, LEAVES)
         if isinstance(parts, dict) and UNTOLD not in parts:
             parts = list(parts)
         if plain and isinstance(parts, list) and len(parts) <= LONGEST_LOOP:
@@ -463,9 +437,7 @@ class Module(Calls):
     ) -> None:
         """Follow a loop of any number of rounds; where it may leave the function, what follows it
         may run or not."""
-        broken = any(
-            isinstance(each, ast.Return | ast.Break | ast.Continue) for each in ast.walk(statement)
-        )
+        broken = _holds([statement], LEAVES)
         self._repeated(run, broken, _where(statement))
         if self._may_return(statement):
 
@@ -503,23 +475,16 @@ class Module(Calls):
         of it and a handler."""
         whole, last = [statement.body, *behind], behind[1]
         if not handlers:
+            leaves = self._may_return(statement)
             for index, body in enumerate(whole):
-                self._run(
-                    body,
-                    scope,
-                    (*whole[index + 1 :], *rest()) if self._may_return(statement) else (),
-                )
+                self._run(body, scope, (*whole[index + 1 :], *rest()) if leaves else ())
             return
 
         def broken() -> None:
             self._tried(lambda: self._run(statement.body, scope), True, _where(statement))
 
-        self._ways(
-            statement,
-            [_Way(whole), *(_Way([handler, last], broken) for handler in handlers)],
-            scope,
-            rest,
-        )
+        ways = [_Way(whole), *(_Way([handler, last], broken) for handler in handlers)]
+        self._ways(statement, ways, scope, rest)
 
     def _import(self, statement: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         for alias in statement.names:
@@ -543,12 +508,15 @@ class Module(Calls):
             while waiting and not found:
                 each = waiting.pop()
                 found = isinstance(each, ast.Return)
-                if each is statement or not isinstance(
-                    each, ast.FunctionDef | ast.Lambda | ast.ClassDef | ast.AsyncFunctionDef
-                ):
+                if each is statement or not isinstance(each, SCOPES):
                     waiting += ast.iter_child_nodes(each)
             self._returns[id(statement)] = found
         return self._returns[id(statement)]
+
+
+def _holds(body: Statements, kinds: tuple[type[ast.AST], ...]) -> bool:
+    """Whether there is a node of one of these kinds in statements."""
+    return any(isinstance(each, kinds) for inner in body for each in ast.walk(inner))
 
 
 def _where(statement: ast.stmt) -> str:

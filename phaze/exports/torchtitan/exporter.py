@@ -38,6 +38,7 @@ from Estimator.plans.pipeline.schedule import PipelineSchedule
 from phaze.exports import refusals
 from phaze.exports.launch import ExportedFile, Exporter, Launch, unsupported
 from phaze.exports.refusals import NO_OFFLOAD, ON_HOST, Refusals
+from phaze.exports.start_scripts import RUN
 from phaze.exports.torchtitan.files import launcher, module
 from phaze_common.choices import Attention, KeyExchange, Precision, Recompute
 
@@ -71,11 +72,8 @@ def _training(launch: Launch) -> Refusals:
     if degrees.attention is not Attention.FLASH:
         yield unsupported("its attention is fused (FlexAttention)", attention="flash")
     if degrees.recompute is Recompute.SELECTIVE:
-        yield unsupported(
-            "its selective recomputation repeats single operators and every second product, not "
-            "core attention alone",
-            recompute="full",
-        )
+        what = "its selective recomputation repeats single operators and every second product"
+        yield unsupported(f"{what}, not core attention alone", recompute="full")
 
 
 def _sequences(launch: Launch) -> Refusals:
@@ -89,11 +87,8 @@ def _sequences(launch: Launch) -> Refusals:
     for divisor in divisors:
         if length % divisor:
             near = {"sequence_length": -(-length // divisor) * divisor} if divisor <= length else {}
-            yield unsupported(
-                f"sequences of {length} tokens are no multiple of {divisor}, the parts they are "
-                "cut into",
-                **near,
-            )
+            what = f"sequences of {length} tokens are no multiple of {divisor}"
+            yield unsupported(f"{what}, the parts they are cut into", **near)
 
 
 def _sharding(launch: Launch) -> Refusals:
@@ -102,22 +97,14 @@ def _sharding(launch: Launch) -> Refusals:
     if degrees.dp * degrees.cp == 1:
         return
     if degrees.cp > 1 and stage == 0:
-        yield unsupported(
-            "with context parallelism it always shards parameters over the devices of a sequence",
-            zero_stage=near,
-        )
+        what = "with context parallelism it always shards parameters over the devices of a sequence"
+        yield unsupported(what, zero_stage=near)
     if pipelined and stage > 1:
-        yield unsupported(
-            "in a pipeline it keeps weights and gradients whole between micro-batches, which is "
-            "ZeRO 1",
-            zero_stage=near,
-        )
+        what = "in a pipeline it keeps weights and gradients whole between micro-batches"
+        yield unsupported(f"{what}, which is ZeRO 1", zero_stage=near)
     if not pipelined and stage == 1:
-        yield unsupported(
-            "it shards gradients wherever it shards the optimizer, which without a pipeline is "
-            "ZeRO 2",
-            zero_stage=near,
-        )
+        what = "it shards gradients wherever it shards the optimizer"
+        yield unsupported(f"{what}, which without a pipeline is ZeRO 2", zero_stage=near)
 
 
 def _experts(launch: Launch) -> Refusals:
@@ -128,11 +115,8 @@ def _experts(launch: Launch) -> Refusals:
         yield unsupported(f"{launch.plan.model} has no experts to divide (ep {degrees.ep})", ep=1)
         return
     if degrees.tp > 1:
-        yield unsupported(
-            "it divides experts over the devices of tensor parallelism too, where the plan "
-            "divides each expert over them",
-            ep=1,
-        )
+        what = "it divides experts over the devices of tensor parallelism too"
+        yield unsupported(f"{what}, where the plan divides each expert over them", ep=1)
     if degrees.zero_stage == 0:
         what = "it divides experts only over devices that shard parameters"
         yield unsupported(what, zero_stage=1 + (degrees.pp == 1))
@@ -151,20 +135,16 @@ def _pipeline(launch: Launch) -> Refusals:
         yield unsupported("with context parallelism each of its stages has an attention", **near)
     serial = degrees.pp > 1 and degrees.schedule is PipelineSchedule.ONE_F_ONE_B
     if serial and degrees.micro_batches < degrees.pp:
-        yield unsupported(
-            f"its 1F1B needs a micro-batch for each of {degrees.pp} stages, given "
-            f"{degrees.micro_batches}",
-            global_batch_size=degrees.pp * degrees.micro_batch_size * degrees.dp,
-        )
+        what = f"its 1F1B needs a micro-batch for each of {degrees.pp} stages"
+        batch = degrees.pp * degrees.micro_batch_size * degrees.dp
+        yield unsupported(f"{what}, given {degrees.micro_batches}", global_batch_size=batch)
 
 
 def _offload(launch: Launch) -> Refusals:
     offload, pipelined = launch.degrees.offload, launch.degrees.pp > 1
     if offload == NOTHING or (offload == ON_HOST and not pipelined):
         return
-    what = (
-        "it keeps weights, gradients and optimizer state in host memory all together or not at all"
-    )
+    what = refusals.ALL_OR_NONE
     if pipelined:
         yield unsupported(what + ", and gradients not in a pipeline", offload=NO_OFFLOAD)
     held = offload.optimizer + offload.gradients + offload.weights > 0
@@ -174,10 +154,7 @@ def _offload(launch: Launch) -> Refusals:
 def files(launch: Launch) -> tuple[ExportedFile, ...]:
     """``phaze_plan.py`` with the function ``plan``, and ``run.sh`` that launches it with
     torchrun."""
-    return (
-        ExportedFile("phaze_plan.py", module(launch)),
-        ExportedFile("run.sh", launcher(launch), executable=True),
-    )
+    return (ExportedFile("phaze_plan.py", module(launch)), launcher(launch))
 
 
 REFUSALS = (
@@ -197,4 +174,4 @@ REFUSALS = (
     refusals.part_nodes,
     refusals.serial_gradients,
 )
-EXPORTER = Exporter("torchtitan", "torchtitan", REFUSALS, files, node_script="run.sh")
+EXPORTER = Exporter("torchtitan", "torchtitan", REFUSALS, files, node_script=RUN)

@@ -7,9 +7,9 @@ again.
 
 from __future__ import annotations
 
-from phaze.exports.launch import Launch
+from phaze.exports.launch import ExportedFile, Launch
 from phaze.exports.shape import DecoderShape
-from phaze.exports.start_scripts import HEAD, on_each_node, torchrun
+from phaze.exports.start_scripts import on_each_node, run_script, torchrun
 from phaze.exports.words import commented
 from phaze_common.choices import PipelineSchedule, Precision, Recompute
 
@@ -33,23 +33,18 @@ def parts_of(launch: Launch) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def launcher(launch: Launch) -> str:
+def launcher(launch: Launch) -> ExportedFile:
     """``run.sh``: torchrun of ``torchtitan.train``."""
     devices = f"{launch.degrees.devices} x"
     plan = commented(f"{launch.plan.model} on {devices} {launch.device} ({launch.cluster})")
-    shebang, *others = HEAD
-    lines = (
-        shebang,
-        f"# Trains {plan}.",
-        "# For torchtitan 0.3.0.",
-        *others,
+    return run_script(
         "# torchtitan imports the configuration as a module of this folder",
         'export PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}"',
         *on_each_node(launch),
         f"exec {torchrun(launch)} \\",
         '    -m torchtitan.train --module phaze_plan --config plan "$@"',
+        comments=(f"# Trains {plan}.", "# For torchtitan 0.3.0."),
     )
-    return "\n".join(lines) + "\n"
 
 
 def module(launch: Launch) -> str:
@@ -272,16 +267,13 @@ def _parallelism(launch: Launch) -> str:
     elif not shards:
         reshard = "ZeRO 0: replicas hold everything and sum gradients after each backward pass"
     elif degrees.pp > 1:
-        reshard = (
-            "ZeRO 1: in a pipeline weights and gradients stay whole until the last micro-batch"
-        )
+        whole = "weights and gradients stay whole until the last micro-batch"
+        reshard = f"ZeRO 1: in a pipeline {whole}"
     elif always:
         reshard = "ZeRO 3: weights are gathered for each forward and each backward pass"
     else:
-        reshard = (
-            "ZeRO 2: weights stay gathered from a forward to its backward pass, once per "
-            "micro-batch"
-        )
+        whole = "from a forward to its backward pass, once per micro-batch"
+        reshard = f"ZeRO 2: weights stay gathered {whole}"
     stages = ""
     if degrees.pp > 1:
         parts = ["[" + ", ".join(f'"{name}"' for name in part) + "]," for part in parts_of(launch)]

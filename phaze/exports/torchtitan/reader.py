@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from phaze.exports.given_keys import flattened, known_keys, shown, written
 from phaze.exports.python_files.module import Module
@@ -19,6 +18,7 @@ from phaze.exports.python_files.values import UNTOLD, Expression, Made, parsed
 from phaze.exports.torchtitan.sections import (
     GATHERS_FP8,
     SAMPLES,
+    STAGES,
     NamedModel,
     Sections,
     named_model,
@@ -29,7 +29,6 @@ from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 from phaze_common.toml_text import parse_toml
 
-PROGRAM = "torchtitan"
 PYTHON_MARKS = ("ParallelismConfig", "TrainingConfig", "Trainer.Config")
 # of Trainer.Config, by the class of each; of an argument that is not written out its name is enough
 SECTIONS = {
@@ -38,17 +37,8 @@ SECTIONS = {
     "CompileConfig": "compile",
     "ActivationCheckpointConfig": "activation_checkpoint",
 }
-PARTS = (
-    *SECTIONS.values(),
-    "optimizer",
-    "lr_scheduler",
-    "checkpoint",
-    "dataloader",
-    "metrics",
-    "profiler",
-    "debug",
-    "comm",
-)
+PARTS = (*SECTIONS.values(), "optimizer", "lr_scheduler", "checkpoint", "dataloader", "metrics")
+PARTS += ("profiler", "debug", "comm")
 SPECIFICATIONS = ("model_spec",)
 # one of them is there in every configuration of a training
 OF_A_TRAINER = ("training", "parallelism")
@@ -102,14 +92,14 @@ def recognises_toml(content: Mapping[str, object]) -> bool:
 
 
 def read(
-    text: str, name: str = "", folder: str = "", besides: Mapping[str, str] | None = None
+    text: str, name: str = "", folder: str = "", command_line: Mapping[str, str] | None = None
 ) -> LaunchReading:
     """The plan in ``text``, a Python file, as settings of ``evaluate``; what cannot be known is
     left out.
 
     Args: text: the file. name: of the function to take, where there are several. folder: that the
         file lies in, which is the model's where its imports are relative (``from . import
-        model_registry``). besides: settings of the command line, which say the devices of a file
+        model_registry``). command_line: its settings, which say the devices of a file
         that takes all there are (None: nobody was asked).
 
     Raises: InputError: it is no Python, configures nothing or several things, or configures what no
@@ -121,27 +111,33 @@ def read(
         module = Module(tree, main=True, parts=PARTS)  # nothing to import, so it is a script
     config = _configuration(module, name)
     _check_told(config)
-    given = _given(config)
-    known_keys("torchtitan").check_spelling(given)
-    converters = tuple(
-        record.name
-        for record in config.all()
-        if record.name.endswith("Converter") or record.name.startswith("LoRA")
-    )
+    values, converters = _given(config), dict[str, None]()
+    known_keys("torchtitan").check_spelling(values)
     for record in config.all():
-        if record.name.endswith("Converter") and GATHERS_FP8 in record.values:
-            given[f"float8.{GATHERS_FP8}"] = record.values[GATHERS_FP8]
-    sections = Sections(given, tuple(dict.fromkeys(converters)), besides)
-    model = _model(config, module, tree, folder)
-    settings = {**settings_of(sections), **model.settings}
-    return replace(
-        known_keys("torchtitan").reading(settings, given, sections.untold, sections.taken),
-        no_model=model.why,
+        converts = record.name.endswith("Converter")
+        if converts or record.name.startswith("LoRA"):
+            converters[record.name] = None
+        if converts and GATHERS_FP8 in record.values:
+            values[f"float8.{GATHERS_FP8}"] = record.values[GATHERS_FP8]
+    return _reading(values, converters, command_line, _model(config, module, tree, folder), {})
+
+
+def _reading(
+    values: Mapping[str, object],
+    converters: Iterable[str],
+    command_line: Mapping[str, str] | None,
+    model: NamedModel,
+    spelled: Mapping[str, str],
+) -> LaunchReading:
+    known, alone, names = known_keys("torchtitan"), command_line is None, tuple(converters)
+    given = Sections(
+        known, values, values, command_line or {}, spelled, converters=names, alone=alone
     )
+    return given.reading({**settings_of(given), **model.settings}, no_model=model.why)
 
 
-def read_toml(text: str, besides: Mapping[str, str] | None = None) -> LaunchReading:
-    """The plan of a train configuration in TOML; settings ``besides`` as of ``read``.
+def read_toml(text: str, command_line: Mapping[str, str] | None = None) -> LaunchReading:
+    """The plan of a train configuration in TOML; settings ``command_line`` as of ``read``.
 
     Raises: InputError: it is no TOML, has no mark of torchtitan, or configures what no plan of
         phaze is.
@@ -161,15 +157,8 @@ def read_toml(text: str, besides: Mapping[str, str] | None = None) -> LaunchRead
         raise InputError(f"model.converters is {written(names)}; torchtitan takes a list of names")
     placed, spelled = _placed(given)
     known_keys("torchtitan").check_spelling(placed)
-    sections = Sections(placed, tuple(map(str, names)), besides)
     model = named_model((str(given.get("model.name")),), given.get("model.flavor"))
-    settings = {**settings_of(sections), **model.settings}
-    found = known_keys("torchtitan").reading(settings, placed, sections.untold, sections.taken)
-    return replace(
-        found,
-        no_model=model.why,
-        keys=tuple(replace(key, name=spelled.get(key.name, key.name)) for key in found.keys),
-    )
+    return _reading(placed, map(str, names), command_line, model, spelled)
 
 
 def _placed(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, str]]:
@@ -178,16 +167,14 @@ def _placed(given: Mapping[str, object]) -> tuple[dict[str, object], dict[str, s
     Raises:
         InputError: micro-batches of a pipeline do not come out whole.
     """
-    spelled = {
-        name: path
-        for path, name in OLDER.items()
-        if given.get(path) is not None and given.get(name) is None
-    }
-    placed = dict(given)
+    placed, spelled = dict(given), dict[str, str]()
+    for path, name in OLDER.items():
+        if given.get(path) is not None and given.get(name) is None:
+            spelled[name] = path
     for name, path in spelled.items():
         placed[name] = placed.pop(path)
-    stages = placed.get("parallelism.pipeline_parallel_degree")
-    if "parallelism.pipeline_parallel_degree" in spelled and isinstance(stages, int) and stages > 1:
+    stages = placed.get(STAGES)
+    if STAGES in spelled and isinstance(stages, int) and stages > 1:
         passes, local = given.get(OLDER_PASSES) or stages, given.get("training.batch_size", SAMPLES)
         if (
             not isinstance(passes, int)
@@ -210,22 +197,17 @@ def configurations(module: Module) -> dict[str, Made]:
     """The configurations that functions of a module return, by name; private functions only where
     there are no others."""
     for private in (False, True):
-        found = {
-            name: made
-            for name in module.functions(private)
-            if (made := _trainer(module.returned(name))) is not None
-        }
+        made = {name: _trainer(module.returned(name)) for name in module.functions(private)}
+        found = {name: each for name, each in made.items() if each is not None}
         if found:
             return found
     return {}
 
 
 def _trainer(value: object) -> Made | None:
-    if (
-        not isinstance(value, Made)
-        or value.name in SECTIONS
-        or any(key in value.values for key in OF_OTHERS)
-    ):
+    if not isinstance(value, Made) or value.name in SECTIONS:
+        return None
+    if any(key in value.values for key in OF_OTHERS):
         return None
     marks = (*OF_A_TRAINER, UNTOLD) if value.name == "Trainer" else OF_A_TRAINER
     return value if any(key in value.values for key in marks) else None
@@ -233,27 +215,19 @@ def _trainer(value: object) -> Made | None:
 
 def _configuration(module: Module, name: str) -> Made:
     found = configurations(module)
-    if name:
-        if name not in found:
-            some = ", ".join(list(found)[:MOST_LISTED])
-            raise InputError(
-                f"it has no configuration {shown(repr(name))}; "
-                f"{nearest(name, found, f'give one of {some}')}"
-            )
-        return found[name]
-    if len(found) == 1:
-        return next(iter(found.values()))
+    some = ", ".join(list(found)[:MOST_LISTED])
+    if name and name not in found:
+        hint = nearest(name, found, f"give one of {some}")
+        raise InputError(f"it has no configuration {shown(repr(name))}; {hint}")
+    if name or len(found) == 1:
+        return found[name] if name else next(iter(found.values()))
     if found:
-        some = ", ".join(list(found)[:MOST_LISTED])
         raise InputError(
             f"it has {len(found)} configurations, of which torchtitan takes one by --config; name "
             f"it behind the file, such as --from FILE.py:{next(iter(found))}: {some}"
         )
-    trainers = [
-        made
-        for made in module.records(("Trainer",))
-        if any(key in made.values for key in OF_A_TRAINER)
-    ]
+    made = module.records(("Trainer",))
+    trainers = [each for each in made if any(key in each.values for key in OF_A_TRAINER)]
     if len(trainers) > 1:
         lines = ", ".join(str(trainer.line) for trainer in trainers[:MOST_LISTED])
         raise InputError(
@@ -301,17 +275,15 @@ def _check_told(config: Made) -> None:
     sections = {id(value): name for name, value in config.values.items() if name in OF_A_TRAINER}
     for record in config.all():
         section = sections.get(id(record), "")
-        if (
-            (record is config or section)
-            and record.name != section
-            and record.name.lstrip("_")[:1].islower()
-        ):
+        checked = record is config or section
+        by_function = record.name != section and record.name.lstrip("_")[:1].islower()
+        if checked and by_function:
             raise InputError(
                 f"{record.name}(...) in line {record.line} is a function of another file, whose "
                 "values are not told here; "
                 f"write {section or 'the configuration'} out, or give that file"
             )
-        if record is config or section or record.name in SECTIONS:
+        if checked or record.name in SECTIONS:
             record.check_told()
 
 
@@ -339,7 +311,5 @@ def _model(config: Made, module: Module, tree: ast.Module, folder: str) -> Named
 
 def _imported(tree: ast.Module) -> Iterable[str]:
     for each in ast.walk(tree):
-        if isinstance(each, ast.ImportFrom) and any(
-            alias.name == "model_registry" for alias in each.names
-        ):
+        if isinstance(each, ast.ImportFrom) and "model_registry" in [it.name for it in each.names]:
             yield from (each.module or "").split(".")

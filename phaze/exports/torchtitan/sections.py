@@ -16,7 +16,7 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from phaze.exports.given_keys import shown, written
+from phaze.exports.given_keys import HYBRID, GivenKeys, refused, shown, written
 from phaze.exports.launch_batches import OF_REPLICAS, given_number, replicas_of
 from phaze.exports.python_files.values import Expression
 from phaze.exports.refusals import ON_HOST
@@ -43,6 +43,7 @@ FLAVORS = {  # of model_registry(...) and [model], by folder and name, as phaze 
     ("qwen3", "30B-A3B"): "qwen3-30b-a3b",
     ("qwen3", "235B-A22B"): "qwen3-235b-a22b",
 }
+# names of two generations of the keys of training, which say the batches
 OF_TOKENS = (
     "max_context_length",
     "num_tokens_per_microbatch_per_dp_rank",
@@ -51,68 +52,69 @@ OF_TOKENS = (
 OF_SAMPLES = ("seq_len", "local_batch_size", "batch_size", "global_batch_size")
 LENGTH, SAMPLES = 2048, 8  # defaults of both generations
 DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
-POLICIES = {
-    "FullAC": "full",
-    "SelectiveAC": "selective",
-    "full": "full",
-    "selective": "selective",
-    "none": "none",
-}
-FP8: tuple[str, ...] = (
-    *(
-        "Float8LinearConverter",
-        "Float8GroupedMMConverter",
-        "Float8GroupedExpertsConverter",
-        "MXFP8LinearConverter",
-        "float8",
-        "mx",
-    ),
-    *(
-        "MXFP8GroupedExpertsConverter",
-        "MXFP8Converter",
-        "MXLinearConverter",
-        "quantize.linear.float8",
-        "quantize.linear.mx",
-    ),
-    *("quantize.grouped_mm.float8", "quantize.grouped_mm.mx", "MXGroupedMMConverter"),
+POLICIES = {name: name for name in ("full", "selective", "none")}
+POLICIES |= {"FullAC": "full", "SelectiveAC": "selective"}
+FP8 = (  # what converts products to fp8
+    "Float8LinearConverter",
+    "Float8GroupedMMConverter",
+    "Float8GroupedExpertsConverter",
+    "MXFP8LinearConverter",
+    "MXFP8GroupedExpertsConverter",
+    "MXFP8Converter",
+    "MXLinearConverter",
+    "MXGroupedMMConverter",
+    "float8",
+    "mx",
+    "quantize.linear.float8",
+    "quantize.linear.mx",
+    "quantize.grouped_mm.float8",
+    "quantize.grouped_mm.mx",
 )
-RESHARD = "fsdp_reshard_after_forward"
+DEGREES = {  # by the keys of parallelism
+    "tp": "tensor_parallel_degree",
+    "pp": "pipeline_parallel_degree",
+    "cp": "context_parallel_degree",
+    "ep": "expert_parallel_degree",
+}
+STAGES, STEP_TOKENS = "parallelism.pipeline_parallel_degree", "training.num_tokens_per_train_step"
+REPLICAS = "parallelism.data_parallel_replicate_degree"
+SHARDS = "parallelism.data_parallel_shard_degree"
+RESHARD = "parallelism.fsdp_reshard_after_forward"
+SCHEDULE = "parallelism.pipeline_parallel_schedule"
+NOT_ADAM = "its state and step are not known, and it is priced as Adam"
 GATHERS_FP8 = "enable_fsdp_float8_all_gather"
 EVERY_SECOND = "2"  # blocks that are recomputed by default, up to the policies of June 2026
 
 
 @dataclass
-class Sections:
-    """Values by ``section.key``; what cannot be expressed is noted in ``untold`` by its path."""
+class Sections(GivenKeys):
+    """Values by ``section.key``; ``alone`` where there is no command line that could say more."""
 
-    values: Mapping[str, object]
     converters: tuple[str, ...] = ()
-    besides: Mapping[str, str] | None = None  # settings of the command line; None: there is none
-    untold: dict[str, str] = field(default_factory=dict)
-    # paths that the plan says, although most plans have no word for them
-    taken: set[str] = field(default_factory=set)
+    alone: bool = False
+
+    def value(self, path: str) -> object:
+        """See base class."""
+        return self.content.get(path)
 
     def has(self, path: str) -> bool:
         """Whether it is given, and not null."""
-        return self.values.get(path) is not None
+        return self.value(path) is not None
 
-    def size(self, path: str, default: int) -> int:
+    def number(self, path: str, default: int) -> int:
         """A whole number.
 
         Raises:
             InputError: it is none that is written out.
         """
-        value = self.values.get(path, default)
+        value = self.content.get(path, default)
         if not isinstance(value, int) or isinstance(value, bool):
-            raise InputError(
-                f"{path} is {written(value)}; only whole numbers that are written out can be "
-                "read: give one"
-            )
+            raise _hidden(path, value, "whole numbers that are written out", "one")
         return value
 
     def degree(self, path: str, default: int = 1) -> int:
         """A whole number of at least 1."""
-        value = self.size(path, default)
+        value = self.number(path, default)
         if value < 1:
             raise InputError(f"{path} is {value}; it must be at least 1")
         return value
@@ -123,26 +125,25 @@ class Sections:
         Raises:
             InputError: it is none that is written out.
         """
-        value = self.values.get(path, default)
+        value = self.content.get(path, default)
         if isinstance(value, Expression):
-            raise InputError(
-                f"{path} is {written(value)}; only a word that is written out can be read: give one"
-            )
+            raise _hidden(path, value, "a word that is written out", "one")
         return str(value)
 
-    def flag(self, path: str, default: bool = False) -> bool:
+    def switch(self, path: str, default: bool = False) -> bool:
         """A switch.
 
         Raises:
             InputError: it is none that is written out.
         """
-        value = self.values.get(path, default)
+        value = self.content.get(path, default)
         if not isinstance(value, bool):
-            raise InputError(
-                f"{path} is {written(value)}; only true or false that is written out can be read: "
-                "give one of them"
-            )
+            raise _hidden(path, value, "true or false that is written out", "one of them")
         return value
+
+
+def _hidden(path: str, value: object, what: str, which: str) -> InputError:
+    return InputError(f"{path} is {written(value)}; only {what} can be read: give {which}")
 
 
 def settings_of(given: Sections) -> dict[str, object]:
@@ -152,31 +153,24 @@ def settings_of(given: Sections) -> dict[str, object]:
         InputError: a value is none that torchtitan takes, or only running the file would tell it.
     """
     found: dict[str, object] = {
-        "tp": given.degree("parallelism.tensor_parallel_degree"),
-        "pp": given.degree("parallelism.pipeline_parallel_degree"),
-        "cp": given.degree("parallelism.context_parallel_degree"),
-        "ep": given.degree("parallelism.expert_parallel_degree"),
-        "sequence_parallel": given.flag("parallelism.enable_sequence_parallel", True),
+        **{axis: given.degree(f"parallelism.{name}") for axis, name in DEGREES.items()},
+        "sequence_parallel": given.switch("parallelism.enable_sequence_parallel", True),
         "optimizer": "adam",
         "attention": "flash",
         "overlap_gradients": True,  # it always reduces them while the backward pass runs
     }
     found |= _sharding(given, found)
-    dp = replicas_of(given.besides or {}, found)
+    dp = replicas_of(given.command_line, found)
     found |= _batches(given, dp) | _stages(given) | _arithmetic(given) | _recomputed(given)
-    if (
-        found["cp"] != 1
-        and given.text("parallelism.context_parallel_rotate_method", "allgather") == "alltoall"
-    ):
+    rotation = "parallelism.context_parallel_rotate_method"
+    if found["cp"] != 1 and given.text(rotation, "allgather") == "alltoall":
         found["exchange"] = "ring"
     _experts(given)
     kind = given.text("optimizer", "default_adamw")  # of a Python file: what makes it
     if "adam" not in kind.lower() and not kind.endswith("OptimizersContainer"):
-        given.untold["optimizer"] = "its state and step are not known, and it is priced as Adam"
+        given.untold["optimizer"] = NOT_ADAM
     if given.text("optimizer.name", "AdamW") not in ("Adam", "AdamW"):
-        given.untold["optimizer.name"] = (
-            "its state and step are not known, and it is priced as Adam"
-        )
+        given.untold["optimizer.name"] = NOT_ADAM
     return found
 
 
@@ -204,35 +198,27 @@ def named_model(homes: Collection[str], flavor: object) -> NamedModel:
 
 
 def _sharding(given: Sections, degrees: Mapping[str, object]) -> dict[str, object]:
-    replicas = given.degree("parallelism.data_parallel_replicate_degree")
-    shards = given.size("parallelism.data_parallel_shard_degree", -1)
-    cp, pipelined = (
-        given.degree("parallelism.context_parallel_degree"),
-        given.degree("parallelism.pipeline_parallel_degree") > 1,
-    )
-    policy = given.text(f"parallelism.{RESHARD}", "default")
+    replicas, shards = given.degree(REPLICAS), given.number(SHARDS, -1)
+    cp = given.degree("parallelism.context_parallel_degree")
+    policy = given.text(RESHARD, "default")
     if policy not in ("default", "always", "never"):
-        asked = written(given.values[f"parallelism.{RESHARD}"])
-        raise InputError(f"parallelism.{RESHARD} is {asked}; give default, always or never")
+        raise refused(RESHARD, given.value(RESHARD), "default, always or never")
     if shards != -1 and shards < 1:
-        raise InputError(
-            f"parallelism.data_parallel_shard_degree is {shards}; it must be at least 1, or -1 "
-            "for what is left"
-        )
+        raise InputError(f"{SHARDS} is {shards}; it must be at least 1, or -1 for what is left")
     if replicas > 1 and (shards == -1 or shards * cp > 1):
-        given.untold["parallelism.data_parallel_replicate_degree"] = (
-            "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
-        )
+        given.untold[REPLICAS] = HYBRID
+    stage = _stage(policy, given.degree(STAGES) > 1)
     if shards == -1:  # all ranks that are left: the file does not say how many
-        if given.besides is not None and replicas_of(given.besides, degrees) is None:
+        if not given.alone and replicas_of(given.command_line, degrees) is None:
             raise InputError(
-                "parallelism.data_parallel_shard_degree is -1, also by default: all devices that "
-                "are left share the weights, and "
-                f"the file does not say how many there are; {OF_REPLICAS}"
+                f"{SHARDS} is -1, also by default: all devices that are left share the weights, "
+                f"and the file does not say how many there are; {OF_REPLICAS}"
             )
-        return {"zero_stage": _stage(policy, pipelined)}
-    stage: dict[str, object] = {"zero_stage": _stage(policy, pipelined) if shards * cp > 1 else 0}
-    return {"dp": replicas * shards} | (stage if replicas * shards * cp > 1 else {})
+        return {"zero_stage": stage}
+    found: dict[str, object] = {"dp": replicas * shards}
+    if replicas * shards * cp > 1:
+        found["zero_stage"] = stage if shards * cp > 1 else 0
+    return found
 
 
 def _stage(policy: str, pipelined: bool) -> int:
@@ -263,141 +249,103 @@ def _of_tokens(given: Sections, dp: int | None) -> dict[str, object]:
             f"training.num_tokens_per_microbatch_per_dp_rank {tokens} is no multiple of "
             f"max_context_length {length}, and a plan has whole samples; correct one of them"
         )
-    whole = given.size("training.num_tokens_per_train_step", -1)
-    passes = (
-        given.degree("parallelism.num_pp_microbatches")
-        if given.degree("parallelism.pipeline_parallel_degree") > 1
-        else 1
-    )
-    found: dict[str, object] = {"sequence_length": length, "micro_batch_size": micro}
-    if whole > 0:
-        if whole % length:
-            raise InputError(
-                f"training.num_tokens_per_train_step {whole} is no multiple of max_context_length "
-                f"{length}; correct it"
-            )
-        _note_rounds(
-            given, "training.num_tokens_per_train_step", whole // length, micro * passes, dp
+    whole = given.number(STEP_TOKENS, -1)
+    pipelined = given.degree(STAGES) > 1
+    passes = given.degree("parallelism.num_pp_microbatches") if pipelined else 1
+    if whole > 0 and whole % length:
+        raise InputError(
+            f"{STEP_TOKENS} {whole} is no multiple of max_context_length {length}; correct it"
         )
-        return found | {"global_batch_size": whole // length}
-    _note_rounds(given, "parallelism.pipeline_parallel_degree", 0, micro * passes, dp)
-    return found | _over_replicas(micro * passes, dp)
+    found: dict[str, object] = {"sequence_length": length, "micro_batch_size": micro}
+    batch = whole // length if whole > 0 else 0
+    return found | _global_batch(given, STEP_TOKENS, batch, micro * passes, dp)
 
 
 def _of_samples(given: Sections, dp: int | None) -> dict[str, object]:
-    name = (
-        "training.local_batch_size"
-        if given.has("training.local_batch_size")
-        else "training.batch_size"
-    )
-    local, batch = given.degree(name, SAMPLES), given.size("training.global_batch_size", -1)
-    pipelined = given.degree("parallelism.pipeline_parallel_degree") > 1
+    names = ("training.local_batch_size", "training.batch_size")
+    local = given.degree(names[not given.has(names[0])], SAMPLES)
+    path = "training.global_batch_size"
+    batch = given.number(path, -1)
+    pipelined = given.degree(STAGES) > 1
     micro = given.degree("parallelism.pipeline_parallel_microbatch_size") if pipelined else local
     found: dict[str, object] = {"micro_batch_size": micro}
     if not given.has("training.img_size"):  # images have lengths of their own
         found["sequence_length"] = given.degree("training.seq_len", LENGTH)
-    if batch > 0:
-        _note_rounds(given, "training.global_batch_size", batch, local, dp)
-        return found | {"global_batch_size": batch}
-    _note_rounds(given, "parallelism.pipeline_parallel_degree", 0, local, dp)
-    return found | _over_replicas(local, dp)
+    return found | _global_batch(given, path, max(batch, 0), local, dp)
 
 
-def _over_replicas(each: int, dp: int | None) -> dict[str, object]:
-    return {} if dp is None else {"global_batch_size": each * dp}
+def _global_batch(
+    given: Sections, path: str, batch: int, each: int, dp: int | None
+) -> dict[str, object]:
+    """The ``batch`` that ``path`` says (0: none), else one of ``each`` for every replica.
 
-
-def _note_rounds(given: Sections, path: str, batch: int, each: int, dp: int | None) -> None:
-    """Gradients of several rounds are summed by ``Trainer.train_step``, each of which fills and
-    empties the pipeline.
-
-    A batch of the command line counts before that of the file.
+    Gradients of several rounds are summed by ``Trainer.train_step``, each of which fills and
+    empties the pipeline. A batch of the command line counts before that of the file.
     """
-    batch = given_number(given.besides or {}, "global_batch_size") or batch
-    if given.degree("parallelism.pipeline_parallel_degree") == 1 or dp is None:
-        return
-    rounds = batch // (each * dp)
-    if rounds > 1:
-        given.untold[path] = (
+    whole = given_number(given.command_line, "global_batch_size") or batch
+    rounds = 1 if dp is None or given.degree(STAGES) == 1 else whole // (each * dp)
+    if rounds > 1 and dp is not None:
+        given.untold[path if batch else STAGES] = (
             f"gradients are accumulated over {rounds} rounds of {each * dp} sequences, each of "
             "which fills and empties the pipeline; it is priced as one round of all"
         )
+    if batch:
+        return {"global_batch_size": batch}
+    return {} if dp is None else {"global_batch_size": each * dp}
 
 
 def _stages(given: Sections) -> dict[str, object]:
-    pp = given.degree("parallelism.pipeline_parallel_degree")
+    pp = given.degree(STAGES)
     if pp == 1:
         return {}
-    name = given.text("parallelism.pipeline_parallel_schedule", "1F1B")
-    schedule = next(
-        (each for each, called in SCHEDULES.items() if called.lower() == name.lower()), None
-    )
+    name = given.text(SCHEDULE, "1F1B").lower()
+    schedule = next((each for each, called in SCHEDULES.items() if called.lower() == name), None)
     if schedule is None:
-        given.untold["parallelism.pipeline_parallel_schedule"] = (
-            f"plans have {', '.join(SCHEDULES.values())}; it is priced as 1F1B"
-        )
+        given.untold[SCHEDULE] = f"plans have {', '.join(SCHEDULES.values())}; it is priced as 1F1B"
         schedule = PipelineSchedule.ONE_F_ONE_B
-    parts = given.values.get("parallelism.module_fqns_per_model_part")
+    path = "parallelism.module_fqns_per_model_part"
+    parts = given.value(path)
     if parts is None:
         # torchtitan itself makes two chunks where a schedule has several
-        return {
-            "schedule": schedule.value,
-            "interleave": 1 + (schedule is PipelineSchedule.INTERLEAVED),
-        }
-    if (
-        not isinstance(parts, list)
-        or not parts
-        or not all(isinstance(part, list) and part for part in parts)
-        or len(parts) % pp
-    ):
-        raise InputError(
-            f"parallelism.module_fqns_per_model_part must list the modules of a multiple of {pp} "
-            "parts"
-        )
+        chunks = 1 + (schedule is PipelineSchedule.INTERLEAVED)
+        return {"schedule": schedule.value, "interleave": chunks}
+    listed = isinstance(parts, list) and all(isinstance(part, list) and part for part in parts)
+    if not isinstance(parts, list) or not listed or not parts or len(parts) % pp:
+        raise InputError(f"{path} must list the modules of a multiple of {pp} parts")
     # the norm and the head are one layer
     counts = [sum(name != "norm" for name in part) for part in parts]
     return {"schedule": schedule.value, "interleave": len(parts) // pp, "stage_layers": counts}
 
 
 def _arithmetic(given: Sections) -> dict[str, object]:
-    dtypes = [
-        given.text(path, default)
-        for path, default in (
-            ("training.dtype", "float32"),
-            ("training.mixed_precision_param", "bfloat16"),
-        )
-    ]
-    for path, dtype in zip(
-        ("training.dtype", "training.mixed_precision_param"), dtypes, strict=True
-    ):
+    usual = {"training.dtype": "float32", "training.mixed_precision_param": "bfloat16"}
+    master, computed = (given.text(path, default) for path, default in usual.items())
+    for path, dtype in zip(usual, (master, computed), strict=True):
         if dtype not in DTYPES:
-            raise InputError(f"{path} is {written(given.values[path])}; give {' or '.join(DTYPES)}")
-    found: dict[str, object] = {"precision": DTYPES[dtypes[1]]}
+            raise refused(path, given.value(path), " or ".join(DTYPES))
+    found: dict[str, object] = {"precision": DTYPES[computed]}
     if any(name in FP8 for name in given.converters):
         found["precision"] = "fp8"
-        gathers = [
-            path
-            for home in ("float8", "quantize.linear.float8")
-            if given.flag(path := f"{home}.{GATHERS_FP8}")
-        ]
+        paths = (f"{home}.{GATHERS_FP8}" for home in ("float8", "quantize.linear.float8"))
+        gathers = [path for path in paths if given.switch(path)]
         given.taken.update(gathers)
         found |= {"fp8_weights": True} if gathers else {}
     for name in given.converters:
         if name not in FP8:
             path = "model.converters" if given.has("model.converters") else "model_spec"
             given.untold[path] = f"{name} changes the model, and is left out"
-    if dtypes[0] == "bfloat16":
+    if master == "bfloat16":
         found |= {"gradient_dtype": "bf16", "moment_dtype": "bf16", "main_weight_dtype": "bf16"}
-    if given.flag("training.enable_cpu_offload"):
+    if given.switch("training.enable_cpu_offload"):
         found["offload"] = list(ON_HOST.terms)
     overlaps = [f"{section}.enable_async_tensor_parallel" for section in ("compile", "parallelism")]
-    if any(given.has(path) for path in overlaps) or given.has("compile"):
-        found["overlap_tensor"] = any(given.flag(path) for path in overlaps)
+    if any(map(given.has, (*overlaps, "compile"))):
+        found["overlap_tensor"] = any(map(given.switch, overlaps))
     return found
 
 
 def _recomputed(given: Sections) -> dict[str, object]:
-    if "activation_checkpoint" in given.values and given.values["activation_checkpoint"] is None:
+    if given.content.get("activation_checkpoint", "") is None:
         return {"recompute": "none"}
     path, policy = "activation_checkpoint", given.text("activation_checkpoint", "SelectiveAC")
     # up to June 2026
@@ -410,12 +358,11 @@ def _recomputed(given: Sections) -> dict[str, object]:
         )
         return {"recompute": "selective"}
     if policy not in POLICIES:
-        raise InputError(
-            f"{path} is {written(given.values[path])}; give full, selective, memory_budget or none"
-        )
-    option = given.values.get("activation_checkpoint.selective_ac_option", "op")
-    if POLICIES[policy] == "selective" and str(option).isdecimal() and str(option) != EVERY_SECOND:
-        given.untold["activation_checkpoint.selective_ac_option"] = (
+        raise refused(path, given.value(path), "full, selective, memory_budget or none")
+    path = "activation_checkpoint.selective_ac_option"
+    option = str(given.content.get(path, "op"))
+    if POLICIES[policy] == "selective" and option.isdecimal() and option != EVERY_SECOND:
+        given.untold[path] = (
             f"one of {option} blocks is recomputed; it is priced as selective in every block"
         )
     if POLICIES[policy] == "selective":
@@ -427,11 +374,8 @@ def _recomputed(given: Sections) -> dict[str, object]:
 
 
 def _experts(given: Sections) -> None:
-    tp, ep = (
-        given.degree("parallelism.tensor_parallel_degree"),
-        given.degree("parallelism.expert_parallel_degree"),
-    )
-    own = given.degree("parallelism.expert_tensor_parallel_degree")
+    names = ("tensor_parallel", "expert_parallel", "expert_tensor_parallel")
+    tp, ep, own = (given.degree(f"parallelism.{name}_degree") for name in names)
     if ep > 1 and tp > 1 and own != tp:
         given.untold["parallelism.expert_parallel_degree"] = (
             "experts are divided over the devices of tensor parallelism too, and are priced as "

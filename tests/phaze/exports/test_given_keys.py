@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from phaze.exports import given_keys
 from phaze.exports.given_keys import flattened, known_keys
 from phaze.exports.launchers import Content, reading_of
 from phaze.settings.launched import KeyKind, LaunchReading
 from phaze_common.errors import InputError
+from phaze_common.yaml_files import read_yaml
 from tests.phaze.exports.launch_samples import (
     ACCELERATE,
     BRIDGE,
@@ -60,13 +62,17 @@ def test_no_default_is_a_refusal(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*LISTS, "hf_trainer"])
 def test_a_key_stands_in_one_list_and_reasons_are_words(name: str) -> None:
-    known = known_keys(name)
-    assert not known.read & known.no_effect
-    assert not known.not_expressible.keys() & (known.read | known.no_effect)
-    assert all(
-        len(untold.reason) > 10 and not untold.reason.endswith(".")
-        for untold in known.not_expressible.values()
-    )
+    content = read_yaml(given_keys.HOME / f"{name}.yaml")
+    lists = [[*content.get(kind, ())] for kind in ("read", "no_effect", "not_expressible")]
+    paths = [path for listed in lists for path in listed]
+    assert len(paths) == len({*paths})
+    reasons = [
+        each.reason
+        for each in known_keys(name).meanings.values()
+        if each.kind is KeyKind.NOT_EXPRESSIBLE
+    ]
+    assert len(reasons) == len(content["not_expressible"])
+    assert all(len(reason) > 10 and not reason.endswith(".") for reason in reasons)
 
 
 def test_unknown_keys_are_told_and_off_values_are_no_refusal() -> None:

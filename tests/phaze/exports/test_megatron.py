@@ -27,8 +27,8 @@ from Estimator.plans.offload import Offload
 from GraphExtractor.graph import Attention, Recompute
 from phaze.exports.launch import Launch
 from phaze.exports.megatron_lm.exporter import EXPORTER as LM
+from phaze.exports.megatron_lm.exporter import script
 from phaze.exports.megatron_lm.pipeline import layout_chunks
-from phaze.exports.megatron_lm.script import script
 from phaze.exports.nemo.exporter import EXPORTER as BRIDGE
 from phaze.exports.shape import decoder_shape
 from phaze_common.choices import GroupOrder, KeyExchange, Precision, TensorLayout

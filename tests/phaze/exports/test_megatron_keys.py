@@ -57,7 +57,7 @@ def test_a_usual_value_is_never_refused() -> None:
     for name, entry in read_yaml(ARGUMENTS)["arguments"].items():
         meaning, usual = known.meaning(name), entry["default"]
         if meaning.kind is KeyKind.NOT_EXPRESSIBLE and entry["takes"] == 1 and usual is not None:
-            assert str(usual) in meaning.unless, name
+            assert str(usual) in meaning.off, name
 
 
 def test_what_counts_as_read_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:

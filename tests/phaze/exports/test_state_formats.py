@@ -36,7 +36,7 @@ def launch_with(formats: StateFormats, **others: object) -> Launch:
 
 
 def flags(launch: Launch) -> dict[str, object]:
-    words = [each.given.partition(" ") for group in groups(launch) for each in group.arguments]
+    words = [each.flag.partition(" ") for group in groups(launch) for each in group.arguments]
     return {flag: value or None for flag, _, value in words}
 
 
