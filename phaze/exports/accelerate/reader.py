@@ -34,8 +34,13 @@ STRATEGIES = {
     "HYBRID_SHARD": 3,
     "HYBRID_SHARD_ZERO2": 2,
 }
-REPLICATED = ("NO", *(f"MULTI_{kind}" for kind in ("GPU", "NPU", "XPU", "HPU", "MLU")))
-REPLICATED += ("MULTI_SDAA", "MULTI_MUSA", "MULTI_NEURON")
+REPLICATED = (
+    "NO",
+    *(f"MULTI_{kind}" for kind in ("GPU", "NPU", "XPU", "HPU", "MLU")),
+    "MULTI_SDAA",
+    "MULTI_MUSA",
+    "MULTI_NEURON",
+)
 KINDS = (*REPLICATED, "FSDP", "DEEPSPEED", "MEGATRON_LM", "TP")
 MARKS = (
     "compute_environment",

@@ -27,8 +27,10 @@ _BEFORE_COMMANDS: tuple[str, ...] = (
     "}",
     "!",
     "time",
+    "fi",
+    "done",
+    "esac",
 )
-_BEFORE_COMMANDS += ("fi", "done", "esac")
 
 
 @dataclass(frozen=True)

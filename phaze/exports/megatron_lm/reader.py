@@ -31,8 +31,8 @@ MARKS: tuple[str, ...] = (
     "--tensor-model-parallel-size",
     "--num-layers",
     "--hidden-size",
+    "--hybrid-layer-pattern",
 )
-MARKS += ("--hybrid-layer-pattern",)
 OF_STATE = ("main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
 CHUNKS = ("num-virtual-stages-per-pipeline-rank", "num-layers-per-virtual-pipeline-stage")
 IMAGES = "a vision encoder beside the language model"

@@ -81,8 +81,9 @@ PARTS: tuple[str, ...] = (
     "dist",
     "dataset",
     "comm_overlap",
+    "mixed_precision",
+    "checkpoint",
 )
-PARTS += ("mixed_precision", "checkpoint")
 ALIASES = {  # names of NeMo 1 and 2 for keys of Megatron-Core
     "model.activations_checkpoint_granularity": "model.recompute_granularity",
     "model.ub_tp_comm_overlap": "model.tp_comm_overlap",

@@ -43,8 +43,11 @@ LOOKS: tuple[str, ...] = (
     "isinstance",
     "hasattr",
     "asdict",
+    "dumps",
+    "dump",
+    "format",
+    "bool",
 )
-LOOKS += ("dumps", "dump", "format", "bool")
 # whose functions change nothing given
 LOOKERS = ("logger", "logging", "log", "warnings", "wandb", "json", "yaml", "pprint")
 # methods that change no record

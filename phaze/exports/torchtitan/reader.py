@@ -37,8 +37,17 @@ SECTIONS = {
     "CompileConfig": "compile",
     "ActivationCheckpointConfig": "activation_checkpoint",
 }
-PARTS = (*SECTIONS.values(), "optimizer", "lr_scheduler", "checkpoint", "dataloader", "metrics")
-PARTS += ("profiler", "debug", "comm")
+PARTS = (
+    *SECTIONS.values(),
+    "optimizer",
+    "lr_scheduler",
+    "checkpoint",
+    "dataloader",
+    "metrics",
+    "profiler",
+    "debug",
+    "comm",
+)
 SPECIFICATIONS = ("model_spec",)
 # one of them is there in every configuration of a training
 OF_A_TRAINER = ("training", "parallelism")
