@@ -24,10 +24,8 @@ from phaze_common.suggestions import nearest
 Record = TypeVar("Record")
 EVERY = "*"
 FORM = "KIND.NAME=VALUE or KIND.NAME=2x, such as platform.glb_bandwidth=2x"
-LEAST, MOST = (
-    1e-30,
-    1e30,
-)  # that a constant can be beside 0, in any unit; sums and quotients of such are finite
+# that a constant can be beside 0, in any unit; sums and quotients of such are finite
+LEAST, MOST = (1e-30, 1e30)
 
 
 class Kind(StrEnum):

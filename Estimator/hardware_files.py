@@ -23,11 +23,8 @@ from phaze_common.records import read_yaml, to_record
 from phaze_common.refusals import FileRefusals
 from phaze_common.suggestions import nearest
 
-LARGEST_L2_PER_PE, LARGEST_L2, LARGEST_ELEMENT = (
-    2**20,
-    2**40,
-    64,
-)  # bytes; times 2^40 elements of a core they stay in 64 bits
+# bytes; times 2^40 elements of a core they stay in 64 bits
+LARGEST_L2_PER_PE, LARGEST_L2, LARGEST_ELEMENT = (2**20, 2**40, 64)
 HARDWARE = Path(__file__).parent / "hardware"
 LISTED = frozenset(
     {"devices", "clusters", "software", "design_spaces", "technologies", "memories", "prices"}
@@ -41,16 +38,13 @@ class PlatformFile:
     frequency: Annotated[Quantity, "Hz"]  # clock
     hbm_bandwidth: Annotated[Quantity, "bytes/s"]  # memory of the device
     glb_bandwidth: Annotated[Quantity, "bytes/cycle"]  # global buffer of a chip
-    dataflows: tuple[
-        Dataflow, ...
-    ]  # what a tensor core may keep in place: ws, os, is (weights, outputs, inputs)
-    weight_load: Annotated[
-        Quantity, "rows/cycle"
-    ]  # how fast a systolic array takes a new stationary tile
+    # what a tensor core may keep in place: ws, os, is (weights, outputs, inputs)
+    dataflows: tuple[Dataflow, ...]
+    # how fast a systolic array takes a new stationary tile
+    weight_load: Annotated[Quantity, "rows/cycle"]
     startup: Annotated[Quantity, "s"]  # fixed cost of starting an operator
-    concurrent_tc_share: Annotated[
-        Quantity, "fraction"
-    ]  # of GLB and HBM that tensor cores have when single cores run operators
+    # of GLB and HBM that tensor cores have when single cores run operators
+    concurrent_tc_share: Annotated[Quantity, "fraction"]
     l2_per_pe: Annotated[Quantity, "bytes"]  # buffer of a core, per processing element
     l2_minimum: Annotated[Quantity, "bytes"]  # the smallest buffer of a core
     element: Annotated[Quantity, "bytes"]  # of tensors
@@ -70,9 +64,8 @@ class VectorFunctionsFile:
 
     unit: str  # cycles/element
     sources: dict[str, str]  # texts, by the keys that functions name
-    functions: dict[
-        str, FunctionCost
-    ]  # costs by function; add is the price of functions that are not listed
+    # costs by function; add is the price of functions that are not listed
+    functions: dict[str, FunctionCost]
 
 
 def hardware_path(kind: str, name_or_path: str, relative_to: Path | None = None) -> Path:

@@ -64,9 +64,8 @@ def attention_traffic(
         streamed_row = (
             (head + value_head) * element_bytes + head * ACCUMULATOR_BYTES + STATISTICS_BYTES
         )
-        streamed_again = (
-            streamed_row + head * ACCUMULATOR_BYTES
-        )  # the query gradients are read and written
+        # the query gradients are read and written
+        streamed_again = streamed_row + head * ACCUMULATOR_BYTES
     tile = np.maximum(np.floor((capacity_bytes - 2 * streamed_row) / kept_row), 1)
     passes = np.where(
         streamed_rows * streamed_row + kept_row <= capacity_bytes, 1.0, divide_up(kept_rows, tile)
@@ -77,9 +76,8 @@ def attention_traffic(
         * streamed_again
     )
     scores_bytes = pieces * scores.batch * scores.m * scores.n * element_bytes
-    again = np.minimum(
-        again, 2 * len(gemms) * scores_bytes
-    )  # every product moves them, and the softmax moves them back
+    # every product moves them, and the softmax moves them back
+    again = np.minimum(again, 2 * len(gemms) * scores_bytes)
     queries = min(compulsory_bytes, scores.batch * scores.m * head * element_bytes)
     return np.full_like(passes, pieces * queries), pieces * (compulsory_bytes - queries) + again
 

@@ -30,11 +30,9 @@ class Clock:
 
 def _relative_speed(die: DieProcess, voltage: float) -> float:
     """``(V - Vt)^alpha / V`` of ``voltage`` over that of the nominal one."""
-    threshold, alpha, nominal = (
-        die.threshold_voltage.value,
-        die.velocity_saturation.value,
-        die.nominal_voltage.value,
-    )
+    threshold = die.threshold_voltage.value
+    alpha = die.velocity_saturation.value
+    nominal = die.nominal_voltage.value
     speed = ((voltage - threshold) / (nominal - threshold)) ** alpha * nominal / voltage
     return float(speed)
 

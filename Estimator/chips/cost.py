@@ -45,9 +45,8 @@ class Prices:
     """What is paid for beside wafers (``DieProcess``) and memory (``Memory``), as of ``date``."""
 
     date: str
-    salvaged: Annotated[
-        UncertainQuantity, "fraction"
-    ]  # of dies with defects, sold with fewer cores
+    # of dies with defects, sold with fewer cores
+    salvaged: Annotated[UncertainQuantity, "fraction"]
     die_test: Annotated[UncertainQuantity, "USD"]  # per die
     substrate: Annotated[UncertainQuantity, "USD per mm2"]  # of die area
     interposer: Annotated[UncertainQuantity, "USD per mm2"]  # of its own area
@@ -56,17 +55,15 @@ class Prices:
     assembly_yield: Annotated[UncertainQuantity, "fraction"]  # per die or stack that is joined
     board: Annotated[UncertainQuantity, "USD"]  # module, power delivery and cooling, per device
     link: Annotated[UncertainQuantity, "USD per GB/s"]  # cables and connectors, per GB/s each way
-    switch: Annotated[
-        UncertainQuantity, "USD per GB/s"
-    ]  # a port of a switch with its transceivers, per GB/s each way
+    # a port of a switch with its transceivers, per GB/s each way
+    switch: Annotated[UncertainQuantity, "USD per GB/s"]
     switch_radix: Annotated[UncertainQuantity, "count"]  # ports of a switch
     server: Annotated[UncertainQuantity, "USD"]  # host, storage and rack, per device
     host_power: Annotated[UncertainQuantity, "W"]  # host and fans, per device
     service: Annotated[UncertainQuantity, "years"]  # over which what was bought is written off
     utilisation: Annotated[UncertainQuantity, "fraction"]  # of the years of service, under load
-    pue: Annotated[
-        UncertainQuantity, "ratio"
-    ]  # energy of the data centre over that of its machines
+    # energy of the data centre over that of its machines
+    pue: Annotated[UncertainQuantity, "ratio"]
     electricity: Annotated[UncertainQuantity, "USD per kWh"]  # energy at the site
     grid_carbon: Annotated[UncertainQuantity, "g/kWh"]  # where the data centre is
     fab_carbon: Annotated[UncertainQuantity, "g/kWh"]  # where the fab is
@@ -163,10 +160,8 @@ def with_possible_ranges(prices: Prices) -> Prices:
 
 def die_yield(area_mm2: ArrayLike, die: DieProcess) -> FloatArray:
     """Share of dies without a defect; shape of ``area_mm2``."""
-    alpha, defects = (
-        die.defect_clustering.value,
-        np.asarray(area_mm2, dtype=np.float64) / MM2_PER_CM2 * die.defect_density.value,
-    )
+    alpha = die.defect_clustering.value
+    defects = np.asarray(area_mm2, dtype=np.float64) / MM2_PER_CM2 * die.defect_density.value
     share: FloatArray = (1 + defects / alpha) ** -alpha
     return share
 
@@ -217,9 +212,8 @@ def chip_price(
         + carrier_mm2 * prices.interposer.value
         + joined * prices.assembly.value
     )
-    survive = np.where(
-        carried, prices.assembly_yield.value**joined, 1.0
-    )  # what fails takes its dies and stacks with it
+    # what fails takes its dies and stacks with it
+    survive = np.where(carried, prices.assembly_yield.value**joined, 1.0)
     lost = (dies + np.where(memory.memory.interposer, memory_usd, 0.0) + made) * (1 / survive - 1)
     return CostParts(
         dies=dies,

@@ -75,9 +75,8 @@ class DesignSpaceFile:
     axes: Axes  # the values that each size takes; accelerators are all combinations
     budget: Budget  # the largest area of a chip
     keep: KeepRule  # which of those that fit the budget are kept
-    references: tuple[
-        NamedChip, ...
-    ] = ()  # known chips that are scored beside the optimum, inside the space or not
+    # known chips that are scored beside the optimum, inside the space or not
+    references: tuple[NamedChip, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,9 +122,8 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
     labels = dict.fromkeys(
         [*memory, *(size.memory for size in sizes if size is not None and size.memory is not None)]
     )
-    here = {
-        label: None if label in changes.memory else path.parent for label in labels
-    }  # what is asked lies where people are
+    # what is asked lies where people are
+    here = {label: None if label in changes.memory else path.parent for label in labels}
     systems = {label: memory_system(label, folder) for label, folder in here.items()}
     platform = replace(
         platform, memories=tuple({each.label: each for each in systems.values()}.values())
@@ -282,9 +280,8 @@ def load_chip(path: Path, space: DesignSpace) -> Accelerator:
         size = replace(size, memory=axes[0])
     elif size.memory is not None:
         system = memory_system(size.memory, path.parent)
-        if system.label not in {
-            each.label for each in space.platform.memories
-        }:  # whose constants a request may have changed
+        # whose constants a request may have changed
+        if system.label not in {each.label for each in space.platform.memories}:
             known = ", ".join(each.label for each in space.platform.memories) or "none"
             raise InputError(
                 f"{path}: memory is {system.label}, but the design space {space.name} has "
@@ -375,10 +372,8 @@ def _check(stated: DesignSpaceFile, path: Path) -> None:
             )
             if axis not in TEXTS:
                 _check_values(axis, values, file)
-    grid, most = (
-        math.prod(len(values) for values in vars(stated.axes).values() if values is not None),
-        LARGEST_GRID * MOST_PARTS,
-    )
+    grid = math.prod(len(values) for values in vars(stated.axes).values() if values is not None)
+    most = LARGEST_GRID * MOST_PARTS
     require(
         grid <= most,
         file,

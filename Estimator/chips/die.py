@@ -168,9 +168,8 @@ def whole_die(
         * die.die_to_die_area.value
     )
     dies = _dies(alone, neighbour_mm2, die.reticle.value)
-    die_to_die = np.asarray(
-        2.0 * (dies - 1) * neighbour_mm2, dtype=np.float64
-    )  # dies in a row; both ends of every joint
+    # dies in a row; both ends of every joint
+    die_to_die = np.asarray(2.0 * (dies - 1) * neighbour_mm2, dtype=np.float64)
     return DieParts(*inside, network, interfaces, links, control, die_to_die, dies)
 
 

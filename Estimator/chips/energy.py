@@ -65,10 +65,8 @@ class OperatorEnergy:
         """Of ``operator`` on one core, or spread over all cores of its type."""
         technology, platform = self._platform.technology, self._platform
         sent = sent_bytes(operator)
-        hbm_pj, network_pj = (
-            2 * sent * technology.hbm_energy.value,
-            sent * technology.network_energy.value,
-        )
+        hbm_pj = 2 * sent * technology.hbm_energy.value
+        network_pj = sent * technology.network_energy.value
         energy = EnergyParts(hbm_j=hbm_pj * JOULES_PER_PJ, network_j=network_pj * JOULES_PER_PJ)
         signature, moved = operator_signature(operator), 2.0 * sent
         if signature.tensor is not None:

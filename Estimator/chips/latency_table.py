@@ -199,9 +199,8 @@ class LatencyTable(OperatorCostModel):
         whole_s = seconds.joined(at, slower)
         arithmetic_s = Parts.of(self._priced(f"{mode}_arithmetic_s"), at, panels).joined(at, slower)
         launch_s = Parts.of(self._starts_s(), at, panels).joined(at, slower)
-        memory_s = np.maximum(
-            whole_s - arithmetic_s - launch_s, 0.0
-        )  # rounding must not make it negative
+        # rounding must not make it negative
+        memory_s = np.maximum(whole_s - arithmetic_s - launch_s, 0.0)
         joules = self._joules(graph, rows, at, mode)
         return OperatorCosts(
             arithmetic_s.T, memory_s.T, launch_s.T, np.zeros_like(memory_s).T, joules.T
@@ -243,12 +242,10 @@ class LatencyTable(OperatorCostModel):
 
 
 def _fingerprint(accelerators: AcceleratorSet, platform: Platform) -> str:
-    used = [
-        platform.at(variant) for variant in accelerators.variants
-    ]  # energies at the voltage of each clock
-    alone = [
-        replace(each, technology=replace(each.technology, die=None)) for each in used
-    ]  # else no operator needs a die
+    # energies at the voltage of each clock
+    used = [platform.at(variant) for variant in accelerators.variants]
+    # else no operator needs a die
+    alone = [replace(each, technology=replace(each.technology, die=None)) for each in used]
     return content_key(accelerators.fingerprint, *(to_json(each).decode() for each in alone))
 
 
@@ -308,11 +305,9 @@ def priced_parts(
     """Prices of ``work`` on all distinct cores of ``accelerators``, its products by
     ``tensor_prices``."""
     logger.debug("pricing %d products and %d vector works", len(work.tensor), len(work.element))
-    tensor_cores, vector_cores, variants = (
-        accelerators.tensor_cores,
-        accelerators.vector_cores,
-        accelerators.variants,
-    )
+    tensor_cores = accelerators.tensor_cores
+    vector_cores = accelerators.vector_cores
+    variants = accelerators.variants
     of_tensor, of_vector = (
         CoreRates.of_variants(platform, variants, each.variant)
         for each in (tensor_cores, vector_cores)

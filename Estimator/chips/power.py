@@ -90,10 +90,8 @@ def power_parts(
 ) -> PowerParts:
     """Mean watts while ``energy_j`` (on the chip, at nominal voltage) and ``off_chip_j`` are spent
     in ``seconds``; shape (N,)."""
-    constant, time = (
-        constant_power(parts, die, clock, memory),
-        np.asarray(seconds, dtype=np.float64),
-    )
+    constant = constant_power(parts, die, clock, memory)
+    time = np.asarray(seconds, dtype=np.float64)
     return PowerParts(
         np.asarray(energy_j, dtype=np.float64) * clock.dynamic_energy_factor / time
         + constant.operations,
@@ -143,9 +141,8 @@ def peak_power_parts(
         + lanes * lane
         + platform.glb_bandwidth_bytes_per_cycle * on_wires
     )
-    between = (
-        (parts.dies - 1) * memory.bandwidth_bytes_per_s * die.die_to_die_bandwidth.value
-    )  # of dies in a row
+    # of dies in a row
+    between = (parts.dies - 1) * memory.bandwidth_bytes_per_s * die.die_to_die_bandwidth.value
     off_chip_pj = (
         memory.bandwidth_bytes_per_s * memory.memory.energy.value
         + between * die.die_to_die_energy.value

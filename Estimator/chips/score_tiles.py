@@ -29,13 +29,8 @@ class ScoreAxes:
 
 QK, AV, SUM_OVER_ROWS = ScoreAxes(0, 2), ScoreAxes(0, 1), ScoreAxes(1, 0)
 FORWARD: tuple[ScoreAxes, ...] = (QK, AV)
-BACKWARD: tuple[ScoreAxes, ...] = (
-    QK,
-    SUM_OVER_ROWS,
-    QK,
-    AV,
-    SUM_OVER_ROWS,
-)  # the scores again, dV, dP, dQ and dK
+# the scores again, dV, dP, dQ and dK
+BACKWARD: tuple[ScoreAxes, ...] = (QK, SUM_OVER_ROWS, QK, AV, SUM_OVER_ROWS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +105,8 @@ def met_columns(mask: ScoreMask, bounds: IntArray) -> IntArray:
 def met_rows(mask: ScoreMask, bounds: IntArray) -> IntArray:
     """Rows of the device with a score that is left in each tile of the columns, from one of
     ``bounds`` to the next."""
-    first, end = (
-        np.maximum(bounds[:-1] - mask.behind, 0),
-        np.minimum(bounds[1:] + mask.before, mask.columns),
-    )
+    first = np.maximum(bounds[:-1] - mask.behind, 0)
+    end = np.minimum(bounds[1:] + mask.before, mask.columns)
     met: IntArray = np.sum(
         [
             np.maximum(np.minimum(end, last) - np.maximum(first, start), 0)
@@ -133,10 +126,8 @@ def spans_of_rows(mask: ScoreMask, bounds: IntArray) -> tuple[IntArray, IntArray
     spans, passed = [], 0
     for start, last in mask.chunks:
         rows = np.clip(bounds - passed, 0, last - start) + start
-        first, end = (
-            np.maximum(rows[:-1] - mask.before, 0),
-            np.minimum(rows[1:] + mask.behind, mask.columns),
-        )
+        first = np.maximum(rows[:-1] - mask.before, 0)
+        end = np.minimum(rows[1:] + mask.behind, mask.columns)
         spans.append((first, np.where(rows[1:] > rows[:-1], end, first)))
         passed += last - start
     firsts, ends = zip(*spans, strict=True)

@@ -39,9 +39,8 @@ class Splits:
 def enumerate_splits(gemm: Gemm, num_cores: int) -> Splits:
     """The ways to split ``gemm`` over at most ``num_cores`` cores."""
     sizes = gemm.batch, gemm.m, gemm.k, gemm.n
-    splits = _splits(
-        *sizes, 1 << (num_cores - 1).bit_length()
-    )  # numbers of cores between two powers of two share them
+    # numbers of cores between two powers of two share them
+    splits = _splits(*sizes, 1 << (num_cores - 1).bit_length())
     end = splits.ending(num_cores)
     return (
         splits

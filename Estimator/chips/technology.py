@@ -45,9 +45,8 @@ class Technology:
 
     name: str
     node_nm: float  # name of the process in nanometres
-    tensor_pe_area: Annotated[
-        Quantity, "um2"
-    ]  # one processing element of a tensor core: MAC and L1
+    # one processing element of a tensor core: MAC and L1
+    tensor_pe_area: Annotated[Quantity, "um2"]
     vector_lane_area: Annotated[Quantity, "um2"]  # one lane of a vector core
     l2_area: Annotated[CapacityTable, "um2"]  # buffer of a core
     glb_area: Annotated[CapacityTable, "um2"]  # global buffer
@@ -55,9 +54,8 @@ class Technology:
     vector_lane_energy: Annotated[Quantity, "pJ"]  # per lane and cycle
     l1_energy: Annotated[Quantity, "pJ/byte"]  # registers of a processing element
     sram_energy: Annotated[CapacityTable, "pJ/byte"]  # L2 and GLB
-    hbm_energy: Annotated[
-        Quantity, "pJ/byte"
-    ]  # memory of the device; a named kind of memory has its own
+    # memory of the device; a named kind of memory has its own
+    hbm_energy: Annotated[Quantity, "pJ/byte"]
     network_energy: Annotated[Quantity, "pJ/byte"]  # links between devices
     die: DieProcess | None = (
         None  # what a whole die needs; None where only cores and buffers are described

@@ -378,9 +378,8 @@ class TensorCoreModel:
         glb_bytes = moved + ways.reduction_bytes[some]
         found = np.empty((3, len(self._num_of)))
         best, begun = _Chosen(*np.full((3, len(self._rows)), np.inf)), 0
-        for place, num in enumerate(
-            self._nums.tolist()
-        ):  # ascending: more cores can do all that fewer can
+        # ascending: more cores can do all that fewer can
+        for place, num in enumerate(self._nums.tolist()):
             end = ways.splits.ending(num)
             doubling = slice(*np.searchsorted(some, (begun, end)))
             best = best.or_faster(cycles[doubling], steady[doubling], glb_bytes[doubling])

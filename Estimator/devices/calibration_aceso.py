@@ -58,20 +58,15 @@ class _Layer:
 
     def operators(self) -> dict[tuple[str, str], IsolatedOperator]:
         """Operators by name and column of the file."""
-        tokens, hidden, ffn, qkv = (
-            self.tokens,
-            self.hidden,
-            4 * self.hidden // self.width,
-            3 * self.hidden // self.width,
-        )
+        tokens = self.tokens
+        hidden = self.hidden
+        ffn = 4 * self.hidden // self.width
+        qkv = 3 * self.hidden // self.width
         head, length = self.head, SEQUENCE
-        split = (
-            Stream("copy", tokens, qkv),
-        )  # queries, keys and values are copied out of, and into, the joint product
-        scores, values = (
-            Gemm(self.batches, length, head, length),
-            Gemm(self.batches, length, length, head),
-        )
+        # queries, keys and values are copied out of, and into, the joint product
+        split = (Stream("copy", tokens, qkv),)
+        scores = Gemm(self.batches, length, head, length)
+        values = Gemm(self.batches, length, length, head)
         found = {
             **_product("enc-attention-qkv", Gemm(1, tokens, hidden, qkv), split),
             **_product("enc-attention-dense", Gemm(1, tokens, hidden // self.width, hidden)),

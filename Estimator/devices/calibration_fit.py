@@ -22,11 +22,8 @@ LEAST_FRACTION = 0.01
 MOST_FILL = 1000.0  # steps of k
 OUTLIER = 0.1  # residuals beyond this count less
 TRUST = 0.05  # residual of a constant e times as large as the device had it
-STARTS = (
-    0.02,
-    0.5,
-    0.98,
-)  # of the shortest time of a launch kind: where the search for ``alone`` starts
+# of the shortest time of a launch kind: where the search for ``alone`` starts
+STARTS = (0.02, 0.5, 0.98)
 STEP = 0.01  # of a constant's range, by which it is moved to see whether the table determines it
 UNDETERMINED = 1e-5  # a constant that moves no residual by more is not determined
 DIGITS = 4  # of a fitted value

@@ -25,9 +25,8 @@ from phaze_common.ranges import positive_number
 
 GEMM = "gemm"
 COLUMNS = ("operator", "batch", "m", "k", "n", "rows", "row_length", "dtype", "seconds")
-ELEMENT_BYTES = MappingProxyType(
-    {**DTYPE_BYTES, "float8": 1}
-)  # of operands; no tensor of a graph is in float8
+# of operands; no tensor of a graph is in float8
+ELEMENT_BYTES = MappingProxyType({**DTYPE_BYTES, "float8": 1})
 GIGA = 1e9
 MOST_DIGITS = 16
 

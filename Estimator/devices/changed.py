@@ -12,10 +12,8 @@ from phaze_common.numbers import number
 from phaze_common.units import GIB
 
 GIGA, TERA = 1e9, 1e12
-SIXTEEN_BITS = (
-    "bfloat16",
-    "float16",
-)  # formats that a stated peak is that of, the first that a device has
+# formats that a stated peak is that of, the first that a device has
+SIXTEEN_BITS = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True)

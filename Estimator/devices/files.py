@@ -210,10 +210,8 @@ def check_software(software: Software, source: Path | str) -> None:
 def load_attention(name_or_path: str, relative_to: Path | None = None) -> AttentionKernel:
     """Read what a kernel of fused attention reaches."""
     path = hardware_path("attention", name_or_path, relative_to)
-    kernel, file = (
-        to_record(AttentionKernel, ATTENTION.current(read_yaml(path), str(path)), str(path)),
-        FileRefusals(path),
-    )
+    kernel = to_record(AttentionKernel, ATTENTION.current(read_yaml(path), str(path)), str(path))
+    file = FileRefusals(path)
     _check_quantities(kernel, file, "")
     file.raise_any()
     return kernel

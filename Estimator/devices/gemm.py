@@ -117,9 +117,8 @@ def attention_time(
     engine = device.matrix
     share = attention_share(device, kernel, backward)
     left = 1.0 if mask is None else min(mask.share, 0.5 if mask.causal else 1.0)
-    padding = (
-        1.0 if kernel is None else kernel.padding(gemms[0].k)
-    )  # the first product, of scores, sums over a head
+    # the first product, of scores, sums over a head
+    padding = 1.0 if kernel is None else kernel.padding(gemms[0].k)
     flops = 2 * sum(gemm.macs for gemm in gemms) * left * padding
     reached = engine.reached(number_format, sustained=True)
     return ProductTime(

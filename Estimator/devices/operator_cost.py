@@ -34,9 +34,8 @@ from phaze_common.files import content_key
 from phaze_common.records import to_json
 
 SOFTMAX = ("softmax", "softmax_backward")
-REDUCED_FORMATS = {
-    "float8": "bfloat16"
-}  # formats of weight products only: all else runs in this one
+# formats of weight products only: all else runs in this one
+REDUCED_FORMATS = {"float8": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -212,9 +211,8 @@ class DeviceModel(OperatorCostModel):
         library does not fuse."""
         element_bytes = _element_bytes(operator)
         number_format = self.number_format
-        of_weights = (
-            operator.parameter_bytes or operator.yields is Yields.WEIGHT_GRADIENT
-        )  # batches are experts, else heads
+        # batches are experts, else heads
+        of_weights = operator.parameter_bytes or operator.yields is Yields.WEIGHT_GRADIENT
         if number_format in REDUCED_FORMATS and operator.gemms[0].batch > 1 and not of_weights:
             number_format = REDUCED_FORMATS[number_format]
         if operator.streamed:
@@ -237,9 +235,8 @@ class DeviceModel(OperatorCostModel):
             gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n) for gemm in operator.gemms
         )
         others = max(operator.bytes_read + operator.bytes_written - products, raw)
-        if (
-            operator.bytes_written >= 2 * raw
-        ):  # the product itself is kept too: the tail does not write it
+        # the product itself is kept too: the tail does not write it
+        if operator.bytes_written >= 2 * raw:
             others -= raw
         tail = self._stream(raw + others, tuple(work.function for work in tails))
         return replace(made, after=made.after + tail)
@@ -333,9 +330,8 @@ class DeviceModel(OperatorCostModel):
         own."""
         functions = tuple(work.function for work in operator.vector)
         traffic = float(operator.bytes_read + operator.bytes_written)
-        if (
-            functions and functions[0] in self.software.composed
-        ):  # at the rate of element-wise kernels, which these are
+        # at the rate of element-wise kernels, which these are
+        if functions and functions[0] in self.software.composed:
             made = self.software.composed[functions[0]]
             each = self._stream(
                 made.bytes.value * operator.vector[0].elements / made.kernels.value, ()
@@ -370,11 +366,9 @@ class DeviceModel(OperatorCostModel):
 
     def _softmax(self, operator: Operator, functions: tuple[str, ...]) -> KernelTime:
         """Softmax of scores kept in memory, or its gradient, and the dropout of its result."""
-        element_bytes, elements, software = (
-            _element_bytes(operator),
-            operator.vector[0].elements,
-            self.software,
-        )
+        element_bytes = _element_bytes(operator)
+        elements = operator.vector[0].elements
+        software = self.software
         total = KernelTime()
         if "dropout" in functions:
             total += self._stream(traffic_bytes("dropout", elements, element_bytes), ("dropout",))
@@ -447,9 +441,8 @@ def _behind(operator: Operator, fused: Collection[str]) -> list[VectorWork]:
         last = max(
             (place for place, each in enumerate(work) if each.function in SOFTMAX), default=-1
         )
-        return [
-            each for each in work[last + 1 :] if each.elements < work[last].elements
-        ]  # dropout of scores is in the kernel
+        # dropout of scores is in the kernel
+        return [each for each in work[last + 1 :] if each.elements < work[last].elements]
     if work and work[0].function in fused and _adds_bias(operator):
         return work[1:]
     return work

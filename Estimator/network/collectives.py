@@ -97,9 +97,8 @@ def rectangle_costs_of(kind: CollectiveKind, parts: IntArray, cluster: Cluster) 
     of tier t that it is in.
     """
     alone = parts.prod(axis=0) == 1
-    two = np.where(
-        alone & (np.arange(len(parts))[:, None] == 0), 2, parts
-    )  # stand in for one, as above
+    # stand in for one, as above
+    two = np.where(alone & (np.arange(len(parts))[:, None] == 0), 2, parts)
     return CollectiveCosts.of(_algorithms(kind, rectangle_crossings(two, cluster), cluster), alone)
 
 

@@ -63,9 +63,8 @@ class Contention:
 
     name: str
     link_share: Annotated[Quantity, "fraction"]
-    slowdown: dict[
-        str, dict[str, float]
-    ]  # times longer than alone, less one: of what is slowed down, by what is beside it
+    # times longer than alone, less one: of what is slowed down, by what is beside it
+    slowdown: dict[str, dict[str, float]]
     source: str
 
     def matrix(self) -> FloatArray:

@@ -46,13 +46,8 @@ START, SOFT = 0.1, 0.1  # slow-downs to begin with; relative error from which ro
 MOST_STEPS = 40
 LEAST_S, QUICKEST = 1e-4, 0.1  # of a start; part of the rows that are taken to be disturbed least
 BETWEEN = 3
-KINDS = (
-    0,
-    BETWEEN,
-    BETWEEN,
-    1,
-    2,
-)  # constants of each activity: products, with the host, and each arrangement between devices
+# constants of each activity: products, with the host, and each arrangement between devices
+KINDS = (0, BETWEEN, BETWEEN, 1, 2)
 PAIRS = tuple(  # traffic between devices is one or the other
     (i, j)
     for (i, slowed), (j, beside) in product(enumerate(ACTIVITIES), repeat=2)
@@ -231,10 +226,8 @@ class _Constants:
     def _start(self, rows: JointRows) -> FloatArray:
         """Each activity as rows say that have only that, or else the quickest rows that have it;
         slow-downs a little."""
-        constants, only = (
-            np.full((3 + self._arrangements, 2), LEAST_S),
-            (rows.work > 0.0).sum(axis=1) == 1,
-        )
+        constants = np.full((3 + self._arrangements, 2), LEAST_S)
+        only = (rows.work > 0.0).sum(axis=1) == 1
         for place, first in enumerate(KINDS):
             for kind in range(self._arrangements) if first == BETWEEN else (0,):
                 used = rows.work[:, place] > 0.0

@@ -84,9 +84,8 @@ class CollectiveCosts:
         """Seconds of the fastest algorithm for each group and its payload, of shape (N,) or (...,
         N); 0 where that is 0."""
         sent = np.asarray(payload_bytes, dtype=np.float64)
-        some = np.where(
-            sent > 0, sent, 1.0
-        )  # infinitely many seconds for each of no bytes are undefined
+        # infinitely many seconds for each of no bytes are undefined
+        some = np.where(sent > 0, sent, 1.0)
         fastest = np.full(np.broadcast_shapes(sent.shape, self.fixed_s.shape[1:]), np.inf)
         for fixed_s, per_byte_s in zip(self.fixed_s, self.per_byte_s, strict=True):
             np.minimum(fastest, fixed_s + per_byte_s * some, out=fastest)

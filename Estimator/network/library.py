@@ -69,10 +69,8 @@ def library_costs(
     copy_s = _copy_s(kind, crossed, library)
     long, short = _long(crossed), _short(crossed)
     slowest_s = long.per_byte_s.max(axis=0)
-    ring_steps, starts = (
-        rounds * crossed.hops,
-        crossed.group_sizes - 1 if kind is CollectiveKind.PASS else 1,
-    )
+    ring_steps = rounds * crossed.hops
+    starts = crossed.group_sizes - 1 if kind is CollectiveKind.PASS else 1
     costs = [
         AlgorithmCosts("ring", long.fixed_s(ring_steps, starts), passing * slowest_s + copy_s),
         AlgorithmCosts(
@@ -120,10 +118,8 @@ def _short(crossed: Crossings) -> _Route:
     bandwidth = crossed.device_bytes_per_s * crossed.column(
         lambda tier: tier.for_short.efficiency / tier.efficiency
     )
-    starts_s, step_s = (
-        crossed.column(lambda tier: tier.for_short.start_s),
-        crossed.step_s(lambda tier: tier.for_short.latency_s),
-    )
+    starts_s = crossed.column(lambda tier: tier.for_short.start_s)
+    step_s = crossed.step_s(lambda tier: tier.for_short.latency_s)
     return _route(crossed, starts_s, step_s, 1 / (crossed.ports * bandwidth))
 
 

@@ -171,9 +171,8 @@ def _leaving(
     in which they do.
     """
     adjacent = (layouts.replica_strides == layouts.group_widths) | (layouts.dp == 1)
-    reach = (
-        np.where(adjacent, layouts.dp, 1) * layouts.group_widths + distances
-    )  # devices from first sender to last receiver
+    # devices from first sender to last receiver
+    reach = np.where(adjacent, layouts.dp, 1) * layouts.group_widths + distances
     inside = np.flatnonzero(reach <= block)  # messages of others leave in any case
     step = np.where(adjacent[inside], 0, layouts.replica_strides[inside] % block)
     replicas = np.minimum(layouts.dp[inside], block // np.gcd(step, block))

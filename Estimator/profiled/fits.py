@@ -87,9 +87,8 @@ class SizeFit:
         (fixed_s, per_work), _ = nnls(
             np.stack([1 / times, works / times], axis=1), np.ones(len(times))
         )
-        if (
-            per_work == 0 or len(set(np.round(np.log(works), DIGITS))) < 2
-        ):  # one size says nothing of others
+        # one size says nothing of others
+        if per_work == 0 or len(set(np.round(np.log(works), DIGITS))) < 2:
             fixed_s, per_work = 0.0, float(np.exp(np.mean(np.log(times / works))))
         order = np.unique(np.round(np.log(works), DIGITS), return_inverse=True)
         logs = np.array(

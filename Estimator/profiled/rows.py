@@ -19,17 +19,8 @@ from phaze_common.records import from_json
 Columns = Mapping[str, object]
 NOTHING = Gemm(0, 0, 0, 0)
 PROBE = "probe"  # the model of rows that every profile measures
-KEPT = (
-    "kind",
-    "phase",
-    "yields",
-    "gemms",
-    "vector",
-    "reads",
-    "writes",
-    "causal",
-    "window",
-)  # of an operator: what is timed
+# of an operator: what is timed
+KEPT = ("kind", "phase", "yields", "gemms", "vector", "reads", "writes", "causal", "window")
 
 
 class Exchange(StrEnum):
