@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from Estimator.chips.axes import COLUMNS, SIZES
 from Estimator.chips.clock import at_frequency
 from Estimator.chips.memory import MemorySystem
-from Estimator.chips.technology import FloatArray, Technology
-
-IntArray = NDArray[np.int64]
+from Estimator.chips.technology import Technology
+from phaze_common.array_types import FloatArray, IntArray
 
 
 class Dataflow(StrEnum):

@@ -22,10 +22,10 @@ import numpy as np
 
 from Estimator.chips.score_tiles import met_columns, met_rows
 from Estimator.chips.systolic import divide_up
-from Estimator.chips.technology import FloatArray
 from Estimator.chips.tiling import ACCUMULATOR_BYTES
 from GraphExtractor.graph import Gemm
 from GraphExtractor.score_mask import ScoreMask
+from phaze_common.array_types import FloatArray
 
 STATISTICS_BYTES = 8  # running maximum and sum of a row of scores, fp32
 FORWARD_PRODUCTS = 2  # QK^T and AV; backward has five

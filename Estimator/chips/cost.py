@@ -26,9 +26,9 @@ from numpy.typing import ArrayLike
 from Estimator.chips.die import DieParts, added
 from Estimator.chips.memory import MemorySystem
 from Estimator.chips.process import DieProcess
-from Estimator.chips.technology import FloatArray
 from Estimator.hardware_files import hardware_path
 from Estimator.quantity import UncertainQuantity, quantity_problems
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import InputError
 from phaze_common.file_formats import PRICES
 from phaze_common.records import read_yaml, to_record
@@ -36,7 +36,7 @@ from phaze_common.units import GB
 
 MM2_PER_CM2 = 100.0
 HOURS_PER_YEAR = 8766.0
-G_PER_KG = W_PER_KW = 1000.0
+G_PER_KG = 1000.0
 MOST_TIERS = 64  # of switches
 
 
@@ -250,20 +250,6 @@ def clos_sizes(devices: int, prices: Prices) -> list[int]:
     return [int(size) for size in sizes]
 
 
-def energy_kwh(power_w: ArrayLike, prices: Prices) -> FloatArray:
-    """Energy of the years of service at so many watts of the device under load, host and data
-    centre included; as ``power_w``."""
-    hours = prices.service.value * HOURS_PER_YEAR * prices.utilisation.value
-    power = np.asarray(power_w, dtype=np.float64) + prices.host_power.value
-    energy: FloatArray = power / W_PER_KW * hours * prices.pue.value
-    return energy
-
-
-def energy_cost_usd(power_w: ArrayLike, prices: Prices) -> FloatArray:
-    """Dollars of ``energy_kwh``; shape of ``power_w``."""
-    return energy_kwh(power_w, prices) * prices.electricity.value
-
-
 def service_s(prices: Prices) -> float:
     """Seconds under load in the years of service, over which capital is spread."""
     return prices.service.value * HOURS_PER_YEAR * 3600.0 * prices.utilisation.value
@@ -292,9 +278,3 @@ def embodied_carbon(
         memory=np.full_like(total, memory.capacity_gib * memory.memory.carbon_per_gib.value),
         server=np.full_like(total, prices.server_carbon.value),
     )
-
-
-def operational_carbon_kg(power_w: ArrayLike, prices: Prices) -> FloatArray:
-    """Kilograms of CO2 equivalents of ``energy_kwh``; shape of ``power_w``."""
-    kg: FloatArray = energy_kwh(power_w, prices) * prices.grid_carbon.value / G_PER_KG
-    return kg

@@ -8,16 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import (
-    STANDARD,
-    Accelerator,
-    AcceleratorSet,
-    IntArray,
-    Platform,
-    Variant,
-)
+from Estimator.chips.accelerator import STANDARD, Accelerator, AcceleratorSet, Platform, Variant
 from Estimator.chips.axes import SIZES
 from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits, lowered_clocks
 from Estimator.chips.cost import Prices
@@ -26,12 +18,12 @@ from Estimator.chips.limit_refusals import refuse_none_left
 from Estimator.chips.own_links import own_links
 from Estimator.chips.space_part import WHOLE, SpacePart, part_numbers
 from Estimator.chips.whole_chip import WholeChips, whole_chips
+from phaze_common.array_types import BoolArray, IntArray
 from phaze_common.errors import InputError
 from phaze_common.units import MIB
 
 GIGA = 1e9
 LARGEST_GRID = 5_000_000  # combinations of axis values, which bounds memory to about 2 GiB
-BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

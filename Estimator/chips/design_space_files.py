@@ -33,7 +33,6 @@ from Estimator.hardware_files import (
     load_platform,
     load_technology,
     load_vector_functions,
-    require,
 )
 from phaze_common.errors import InputError
 from phaze_common.file_formats import CHIP, DESIGN_SPACE
@@ -258,25 +257,17 @@ def load_chip(path: Path, space: DesignSpace) -> Accelerator:
     file = FileRefusals(path)
     for key, value in vars(size).items():
         if key not in {*TEXTS, "frequency_ghz"}:
-            require(
-                0 < value <= LARGEST_VALUE,
-                file,
-                key,
-                value,
-                f"a whole number from 1 to {LARGEST_VALUE}",
+            file.require(
+                0 < value <= LARGEST_VALUE, key, value, f"a whole number from 1 to {LARGEST_VALUE}"
             )
     if size.frequency_ghz is not None:
         _check_clock(size.frequency_ghz, space.platform, file, "frequency_ghz")
     file.raise_any()
     axes = space.axes.memory
     if size.memory is None and axes is not None:
-        require(
-            len(axes) == 1,
-            path,
-            "memory",
-            "left out",
-            f"one of those of the design space {space.name}: {', '.join(axes)}",
-        )
+        allowed = f"one of those of the design space {space.name}: {', '.join(axes)}"
+        file.require(len(axes) == 1, "memory", "left out", allowed)
+        file.raise_any()
         size = replace(size, memory=axes[0])
     elif size.memory is not None:
         system = memory_system(size.memory, path.parent)
@@ -290,21 +281,13 @@ def load_chip(path: Path, space: DesignSpace) -> Accelerator:
         size = replace(size, memory=system.label)
     links = space.axes.links or ()
     if size.links is None and links:
-        require(
-            len(links) == 1,
-            path,
-            "links",
-            "left out",
-            f"given, as in the design space {space.name}: {', '.join(links)}",
-        )
+        allowed = f"given, as in the design space {space.name}: {', '.join(links)}"
+        file.require(len(links) == 1, "links", "left out", allowed)
+        file.raise_any()
         size = replace(size, links=links[0])
-    require(
-        size.links is None or size.memory is not None,
-        path,
-        "links",
-        size.links,
-        "left out where memory is not as it is sold",
-    )
+    possible = size.links is None or size.memory is not None
+    file.require(possible, "links", size.links, "left out where memory is not as it is sold")
+    file.raise_any()
     return space.with_area(accelerator_of(size, space.platform))
 
 
@@ -348,53 +331,42 @@ def _check_die(space: DesignSpace, source: str) -> None:
 def _check_clock(ghz: float, platform: Platform, file: FileRefusals, key: str) -> None:
     die = platform.technology.die
     if die is None:
-        require(
-            LEAST_GHZ <= ghz < math.inf, file, key, f"{ghz:g} GHz", f"at least {LEAST_GHZ:g} GHz"
+        file.require(
+            LEAST_GHZ <= ghz < math.inf, key, f"{ghz:g} GHz", f"at least {LEAST_GHZ:g} GHz"
         )
         return
     most = maximum_frequency_hz(die) / GIGA
     allowed = f"at least {LEAST_GHZ:g} and at most {most:.3g} GHz in {platform.technology.name}"
-    require(LEAST_GHZ <= ghz <= most, file, key, f"{ghz:g} GHz", allowed)
+    file.require(LEAST_GHZ <= ghz <= most, key, f"{ghz:g} GHz", allowed)
 
 
 def _check(stated: DesignSpaceFile, path: Path) -> None:
     file = FileRefusals(path)
     for axis, values in vars(stated.axes).items():
         if values is not None:
-            if not require(len(values) > 0, file, f"axes.{axis}", "empty", "one or more values"):
+            if not file.require(len(values) > 0, f"axes.{axis}", "empty", "one or more values"):
                 continue
-            require(
-                len(set(values)) == len(values),
-                file,
-                f"axes.{axis}",
-                list(values),
-                "without repetition",
+            file.require(
+                len(set(values)) == len(values), f"axes.{axis}", list(values), "without repetition"
             )
             if axis not in TEXTS:
                 _check_values(axis, values, file)
     grid = math.prod(len(values) for values in vars(stated.axes).values() if values is not None)
     most = LARGEST_GRID * MOST_PARTS
-    require(
-        grid <= most,
-        file,
-        "axes",
-        f"a grid of {grid:,} chips",
-        f"at most {most:,}; list fewer values",
+    file.require(
+        grid <= most, "axes", f"a grid of {grid:,} chips", f"at most {most:,}; list fewer values"
     )
     budget = stated.budget
     stated_once = (budget.accelerator is None) != (budget.area_mm2 is None)
-    require(stated_once, file, "budget", vars(budget), "either an accelerator or an area_mm2")
+    file.require(stated_once, "budget", vars(budget), "either an accelerator or an area_mm2")
     if budget.area_mm2 is not None:
-        require(
-            0 < budget.area_mm2 < math.inf, file, "budget.area_mm2", budget.area_mm2, "positive"
-        )
+        file.require(0 < budget.area_mm2 < math.inf, "budget.area_mm2", budget.area_mm2, "positive")
     fraction = stated.keep.minimum_area_fraction
-    require(0 <= fraction <= 1, file, "keep.minimum_area_fraction", fraction, "between 0 and 1")
+    file.require(0 <= fraction <= 1, "keep.minimum_area_fraction", fraction, "between 0 and 1")
     names = [chip.name for chip in stated.references]
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    require(
+    file.require(
         twice is None,
-        file,
         "references",
         f"{twice!r} several times",
         "every chip under a name of its own",
@@ -406,9 +378,8 @@ def _check(stated: DesignSpaceFile, path: Path) -> None:
     for key, chip in chips:
         if chip is not None:
             sizes = [value for value in vars(chip).values() if isinstance(value, int)]
-            require(
+            file.require(
                 0 < min(sizes) <= max(sizes) <= LARGEST_VALUE,
-                file,
                 key,
                 vars(chip),
                 f"positive and at most {LARGEST_VALUE}",
@@ -417,7 +388,7 @@ def _check(stated: DesignSpaceFile, path: Path) -> None:
 
 
 def _check_values(axis: str, values: Sequence[float], file: FileRefusals) -> None:
-    require(min(values) > 0, file, f"axes.{axis}", list(values), "positive")
-    require(
-        max(values) <= LARGEST_VALUE, file, f"axes.{axis}", max(values), f"at most {LARGEST_VALUE}"
+    file.require(min(values) > 0, f"axes.{axis}", list(values), "positive")
+    file.require(
+        max(values) <= LARGEST_VALUE, f"axes.{axis}", max(values), f"at most {LARGEST_VALUE}"
     )

@@ -19,11 +19,12 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from Estimator.chips.accelerator import AcceleratorSet, IntArray, Platform
+from Estimator.chips.accelerator import AcceleratorSet, Platform
 from Estimator.chips.area import UM2_PER_MM2, l2_bytes
 from Estimator.chips.memory import MemorySystem
 from Estimator.chips.process import DieProcess
-from Estimator.chips.technology import FloatArray, Technology
+from Estimator.chips.technology import Technology
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.errors import InputError
 from phaze_common.units import GB
 

@@ -9,12 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from Estimator.chips.accelerator import AcceleratorSet, IntArray, Platform, TensorCores
+from Estimator.chips.accelerator import AcceleratorSet, Platform, TensorCores
 from Estimator.chips.core_rates import CoreRates
 from Estimator.chips.part_prices import Lookup, Parts, Priced, piece_times
 from Estimator.chips.signatures import DistinctWork, distinct_work, sent_bytes
 from Estimator.chips.signatures import occupies as occupies
-from Estimator.chips.technology import FloatArray
 from Estimator.chips.tensor_core import (
     JOULES_PER_PJ,
     CoreEstimate,
@@ -31,6 +30,7 @@ from Estimator.cost_model import (
     collective_positions,
 )
 from GraphExtractor.graph import DTYPE_BYTES, ModelGraph, OperatorGraph
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.arrays import read_arrays, write_arrays
 from phaze_common.errors import ArtefactError, InputError
 from phaze_common.files import code_version, content_key, load_or_set_aside

@@ -19,7 +19,6 @@ from Estimator.chips.area import l2_bytes
 from Estimator.chips.core_rates import CoreRates
 from Estimator.chips.latency_table import LatencyTable, priced_parts
 from Estimator.chips.signatures import distinct_work
-from Estimator.chips.technology import FloatArray
 from Estimator.chips.tensor_core import (
     JOULES_PER_PJ,
     REGISTER_ACCESSES_PER_MAC,
@@ -27,6 +26,7 @@ from Estimator.chips.tensor_core import (
     TensorWork,
 )
 from GraphExtractor.graph import ModelGraph
+from phaze_common.array_types import FloatArray
 
 
 def least_table(

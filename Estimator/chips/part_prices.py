@@ -21,11 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import AcceleratorSet, IntArray
+from Estimator.chips.accelerator import AcceleratorSet
 from Estimator.chips.signatures import DistinctWork, operator_signature
-from Estimator.chips.technology import FloatArray
 from Estimator.cost_model import PieceTimes
 from GraphExtractor.graph import OperatorGraph
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.errors import InputError
 
 

@@ -76,15 +76,9 @@ class DieProcess:
 
 
 POSITIVE = (
-    *(
-        "nominal_voltage",
-        "minimum_voltage",
-        "maximum_voltage",
-        "velocity_saturation",
-        "nominal_frequency",
-        "maximum_frequency",
-    ),
-    *("leakage_doubling", "wafer_diameter", "defect_clustering", "reticle"),
+    *("nominal_voltage", "minimum_voltage", "maximum_voltage", "velocity_saturation"),
+    *("nominal_frequency", "maximum_frequency", "leakage_doubling"),
+    *("wafer_diameter", "defect_clustering", "reticle"),
 )
 RISING = ("threshold_voltage", "minimum_voltage", "nominal_voltage", "maximum_voltage")
 

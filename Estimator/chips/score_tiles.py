@@ -13,9 +13,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from Estimator.chips.accelerator import Dataflow, IntArray
-from Estimator.chips.technology import FloatArray
+from Estimator.chips.accelerator import Dataflow
 from GraphExtractor.score_mask import ScoreMask
+from phaze_common.array_types import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import IntArray
 from GraphExtractor.graph import Gemm
+from phaze_common.array_types import IntArray
 
 EVERY_COUNT_TO = 256  # parts; of more, counts of a dimension are those of ``_coarse``
 

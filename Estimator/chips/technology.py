@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from Estimator.chips.process import DieProcess
 from Estimator.quantity import Quantity as Quantity
 from Estimator.quantity import units_of as units_of
-
-FloatArray = NDArray[np.float64]
+from phaze_common.array_types import FloatArray
 
 
 @dataclass(frozen=True)

@@ -27,17 +27,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from Estimator.chips.accelerator import Dataflow, IntArray, Platform, TensorCores
+from Estimator.chips.accelerator import Dataflow, Platform, TensorCores
 from Estimator.chips.area import l2_bytes
 from Estimator.chips.attention import attention_traffic
 from Estimator.chips.core_rates import CoreRates
 from Estimator.chips.score_tiles import BACKWARD, FORWARD, Executed, executed
 from Estimator.chips.splits import Splits, enumerate_splits
 from Estimator.chips.systolic import SystolicTime, divide_up, pipelined_time
-from Estimator.chips.technology import FloatArray
 from Estimator.chips.tiling import ACCUMULATOR_BYTES, tile_traffic
 from GraphExtractor.graph import Gemm
 from GraphExtractor.score_mask import ScoreMask
+from phaze_common.array_types import FloatArray, IntArray
 
 JOULES_PER_PJ = 1e-12
 REGISTER_ACCESSES_PER_MAC = 3  # both operands and the accumulator

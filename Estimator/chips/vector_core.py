@@ -17,9 +17,9 @@ from Estimator.chips.accelerator import Platform, VectorCores
 from Estimator.chips.area import l2_bytes
 from Estimator.chips.core_rates import CoreRates
 from Estimator.chips.systolic import divide_up
-from Estimator.chips.technology import FloatArray
 from Estimator.chips.tensor_core import JOULES_PER_PJ, CoreEstimate
 from GraphExtractor.graph import VectorWork
+from phaze_common.array_types import FloatArray
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from Estimator.chips.technology import FloatArray, Quantity
+from Estimator.chips.technology import Quantity
 from Estimator.devices.calibration_tables import MeasuredOperator
 from Estimator.devices.device import Device
 from Estimator.devices.isolated import isolated_s
+from phaze_common.array_types import FloatArray
 
 LEAST_FRACTION = 0.01
 MOST_FILL = 1000.0  # steps of k

@@ -10,8 +10,6 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from Estimator.chips.accelerator import IntArray
-from Estimator.chips.technology import FloatArray
 from Estimator.cost_model import OperatorCostModel, OperatorCosts, PieceTimes, PricedOperators
 from Estimator.devices.device import Device
 from Estimator.devices.functions import PARALLEL_SCANS, SCAN_OPERATIONS, traffic_bytes
@@ -29,6 +27,7 @@ from GraphExtractor.graph import (
     Yields,
 )
 from GraphExtractor.score_mask import mask_of
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.errors import InputError
 from phaze_common.files import content_key
 from phaze_common.records import to_json

@@ -19,9 +19,10 @@ from Estimator.network.calibration_errors import (
     predicted_s,
 )
 from Estimator.network.calibration_tables import CollectiveSample
-from Estimator.network.cluster import Cluster, CollectiveLibrary, FloatArray, ShortProtocol, Tier
+from Estimator.network.cluster import Cluster, CollectiveLibrary, ShortProtocol, Tier
 from Estimator.network.crossings import crossings
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import InputError
 
 LARGE_WEIGHT = 2.0  # messages of the size that training sends most of the time count double

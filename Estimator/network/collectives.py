@@ -13,13 +13,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from Estimator.network.cluster import Cluster, IntArray
+from Estimator.network.cluster import Cluster
 from Estimator.network.costs import AlgorithmCost, AlgorithmCosts, CollectiveCosts
 from Estimator.network.crossings import Crossings, crossings, rectangle_crossings
 from Estimator.network.exchange import library_exchange_costs, textbook_exchange_costs
 from Estimator.network.library import library_costs
 from Estimator.network.textbook import textbook_costs
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.array_types import IntArray
 from phaze_common.errors import InputError
 
 

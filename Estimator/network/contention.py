@@ -17,11 +17,9 @@ from enum import StrEnum
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.chips.technology import Quantity
-
-FloatArray = NDArray[np.float64]
+from phaze_common.array_types import FloatArray
 
 
 class Activity(StrEnum):

@@ -21,12 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.contention import ACTIVITIES, Activity, joint_s
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.echo import clipped
 from phaze_common.errors import InputError
 from phaze_common.files import read_text
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 TRAFFIC_COLUMNS = ("gpu_to_gpu_mb", "cpu_to_gpu_mb", "gpu_to_cpu_mb")
 COLUMNS = (

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from Estimator.network.cluster import BoolArray, FloatArray
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.array_types import BoolArray, FloatArray
 
 MOST_ALGORITHMS = 6  # of a collective on any cluster
 FROM_ONE_OR_TO_ONE = (CollectiveKind.BROADCAST, CollectiveKind.REDUCE)

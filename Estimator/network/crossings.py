@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from Estimator.network.cluster import BoolArray, Cluster, FloatArray, IntArray, Tier, Topology
+from Estimator.network.cluster import Cluster, Tier, Topology
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

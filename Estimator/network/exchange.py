@@ -26,9 +26,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from Estimator.network.cluster import BoolArray, FloatArray, IntArray, ShortProtocol, Tier, Topology
+from Estimator.network.cluster import ShortProtocol, Tier, Topology
 from Estimator.network.costs import AlgorithmCosts
 from Estimator.network.crossings import Crossings, largest
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 
 IN_FLIGHT = 8
 

@@ -28,10 +28,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from Estimator.network.cluster import CollectiveLibrary, FloatArray, IntArray
+from Estimator.network.cluster import CollectiveLibrary
 from Estimator.network.costs import FROM_ONE_OR_TO_ONE, AlgorithmCosts
 from Estimator.network.crossings import Crossings, largest, log2_ceil
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.array_types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.network.cluster import BoolArray, Cluster, FloatArray, IntArray, Topology
+from Estimator.network.cluster import Cluster, Topology
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 
 TierArray = NDArray[np.int8]  # positions of tiers in a cluster; plans times boundaries are many
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from Estimator.chips.technology import FloatArray, Quantity
+from Estimator.chips.technology import Quantity
 from Estimator.devices.device import (
     Device,
     Evidence,
@@ -33,6 +33,7 @@ from Estimator.profiled.fits import Rates
 from Estimator.profiled.machine import MACHINE
 from Estimator.profiled.rows import CollectiveRow, Exchange, OperatorRow, dtype_of
 from GraphExtractor.graph import CollectiveKind, OperatorKind, Phase
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import InputError
 
 SOFTWARE = "pytorch_eager"

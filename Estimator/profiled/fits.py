@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.profiled.rows import OperatorRow
 from GraphExtractor.graph import Operator, OperatorKind
 from GraphExtractor.score_mask import mask_of
+from phaze_common.array_types import FloatArray
 
-FloatArray = NDArray[np.float64]
 PRODUCTS = frozenset({OperatorKind.GEMM, OperatorKind.CONV, OperatorKind.ATTENTION})
 DIGITS = 12  # of the logarithm of work that two sizes share
 

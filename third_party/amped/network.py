@@ -9,7 +9,9 @@ there; they let a configuration say what it knows and leave the rest.
 
 import numpy as np
 
-from .calculated import Calculated, FloatArray, calculated
+from phaze_common.array_types import FloatArray
+
+from .calculated import Calculated, calculated
 from .corrections import DECODER, HEAD_WIDTH, MICRO_BATCHES, NON_LINEAR
 from .mapping import MappingQuantities
 

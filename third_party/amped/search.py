@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_common.array_types import IntArray
 from phaze_common.errors import InfeasibleError, InputError
 
 from .catalogue import DEGREE_NAMES, parameters
@@ -24,7 +25,6 @@ from .rules import DIVISIBILITY, MEMORY, MEMORY_BYTES, Rule, build_table, has_me
 from .times import TOTAL_S, TimeQuantities
 
 MOST_PERMUTATIONS = 1_000_000  # at some 1.5 kB each, of all parameters and times
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from .calculated import FloatArray, calculated
+from phaze_common.array_types import FloatArray
+
+from .calculated import calculated
 from .corrections import BUBBLE, DECODER, GATING, GROUP_VOLUMES, NON_LINEAR, PRECISION, SHARDING
 from .system import SHARDED_WEIGHTS, SystemQuantities
 

@@ -21,11 +21,9 @@ from operator import mul
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import InputError
-
-FloatArray = NDArray[np.float64]
 
 MOST_LAYERS = 3000  # which bounds memory to some GiB
 LARGEST = 1e30  # of any number; sums and products of numbers up to it stay finite

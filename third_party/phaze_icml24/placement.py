@@ -23,12 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.echo import as_given
 from phaze_common.errors import InputError
 from third_party.cases import integer
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 MOST_DEVICES, MOST_LAYERS = 2**24, 3000  # which bounds memory to some GiB
 INFEASIBLE_S = 1e30  # the original's answer when nothing fits

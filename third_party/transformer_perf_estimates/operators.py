@@ -10,7 +10,8 @@ from enum import Enum, auto
 
 import numpy as np
 
-from .collectives import FloatArray
+from phaze_common.array_types import FloatArray
+
 from .corrections import Correction, Corrections
 from .models import TransformerModel
 

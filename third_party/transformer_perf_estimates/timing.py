@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from phaze_common.array_types import FloatArray
+
 from .blocks import PIPELINE_INPUT, layer
-from .collectives import FloatArray, Ring, ring
+from .collectives import Ring, ring
 from .configurations import LayerLayouts, Training, floats
 from .corrections import Corrections
 from .operators import Axis, Collective, Message, Operator, Pass, Shards
