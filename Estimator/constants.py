@@ -166,11 +166,9 @@ class ConstantChange:
                 f"{self.asked!r:.200}: it is {what}, not a number; name one of its parts, or "
                 "another constant"
             )
-        return (
-            round(self._number(value, unit))
-            if isinstance(value, int)
-            else self._number(value, unit)
-        )
+        if isinstance(value, int):
+            return round(self._number(value, unit))
+        return self._number(value, unit)
 
     def _number(self, value: float, unit: str) -> float:
         """What is asked in place of a ``value`` in ``unit``."""

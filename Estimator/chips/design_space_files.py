@@ -12,7 +12,6 @@ from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits
 from Estimator.chips.clock import maximum_frequency_hz
 from Estimator.chips.cost import Prices, load_prices, with_possible_ranges
 from Estimator.chips.design_space import (
-    GIGA,
     LARGEST_GRID,
     Axes,
     ChipSize,
@@ -39,6 +38,7 @@ from phaze_common.file_formats import CHIP, DESIGN_SPACE
 from phaze_common.files import beside
 from phaze_common.records import read_yaml, to_record
 from phaze_common.refusals import FileRefusals
+from phaze_common.units import GIGA
 
 LEAST_GHZ = 1e-3  # of a clock: a megahertz
 PRICES = "datacenter_2025"  # where none are given
@@ -159,11 +159,10 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
     references = tuple(
         ReferenceChip(each.name, each.source, chip(each.accelerator)) for each in stated.references
     )
-    limit = (
-        stated.budget.area_mm2
-        if stated.budget.accelerator is None
-        else chip(stated.budget.accelerator).area_mm2
-    )
+    if stated.budget.accelerator is None:
+        limit = stated.budget.area_mm2
+    else:
+        limit = chip(stated.budget.accelerator).area_mm2
     assert limit is not None
     return replace(space, references=references, budget_mm2=limit)
 

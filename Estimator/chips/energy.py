@@ -4,6 +4,7 @@ between devices."""
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from operator import add
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.signatures import operator_signature, sent_bytes
@@ -15,6 +16,7 @@ from Estimator.chips.tensor_core import (
 )
 from Estimator.chips.vector_core import VectorCoreModel
 from GraphExtractor.graph import Operator
+from phaze_common.array_types import fieldwise
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,11 @@ class EnergyParts:
         return float(sum(astuple(self)))
 
     def __add__(self, other: EnergyParts) -> EnergyParts:
-        return EnergyParts(
-            *(one + two for one, two in zip(astuple(self), astuple(other), strict=True))
-        )
+        return fieldwise(add, self, other)
 
     def times(self, factor: float) -> EnergyParts:
         """So often."""
-        return EnergyParts(*(factor * each for each in astuple(self)))
+        return fieldwise(lambda each: factor * each, self)
 
 
 @dataclass(frozen=True)
@@ -102,11 +102,10 @@ class OperatorEnergy:
     ) -> tuple[float, EnergyParts]:
         """HBM bytes, and joules with those of arithmetic under ``tensor_cores_j``; the rest moves
         data on the chip."""
-        joules, moved = (
-            (price.all_j, price.all_hbm_bytes)
-            if all_cores
-            else (price.single_j, price.single_hbm_bytes)
-        )
+        if all_cores:
+            joules, moved = (price.all_j, price.all_hbm_bytes)
+        else:
+            joules, moved = (price.single_j, price.single_hbm_bytes)
         arithmetic_j, hbm_bytes = arithmetic_pj * JOULES_PER_PJ, float(moved[0])
         hbm_j = hbm_bytes * self._platform.technology.hbm_energy.value * JOULES_PER_PJ
         return hbm_bytes, EnergyParts(

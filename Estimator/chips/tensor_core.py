@@ -23,6 +23,7 @@ global buffer does not hold it (Diamos et al. 2016).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,7 +38,7 @@ from Estimator.chips.systolic import SystolicTime, divide_up, pipelined_time
 from Estimator.chips.tiling import ACCUMULATOR_BYTES, tile_traffic
 from GraphExtractor.graph import Gemm
 from GraphExtractor.score_mask import ScoreMask
-from phaze_common.array_types import FloatArray, IntArray
+from phaze_common.array_types import FloatArray, IntArray, fieldwise
 
 JOULES_PER_PJ = 1e-12
 REGISTER_ACCESSES_PER_MAC = 3  # both operands and the accumulator
@@ -160,18 +161,7 @@ class _OnChip:
 
     def times(self, steps: int) -> _OnChip:
         """``steps`` such products one after another."""
-        return _OnChip(
-            *(
-                value * steps
-                for value in (
-                    self.cycles,
-                    self.compute_cycles,
-                    self.glb_bytes,
-                    self.l2_bytes,
-                    self.macs,
-                )
-            )
-        )
+        return fieldwise(lambda value: value * steps, self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -554,10 +544,5 @@ def _fastest(prices: list[_Price]) -> _Price:
         better = (price.seconds < best.seconds) | (
             (price.seconds == best.seconds) & (price.joules < best.joules)
         )
-        best = _Price(
-            *(
-                np.where(better, new, old)
-                for new, old in zip(vars(price).values(), vars(best).values(), strict=True)
-            )
-        )
+        best = fieldwise(partial(np.where, better), price, best)
     return best

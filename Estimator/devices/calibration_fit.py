@@ -56,11 +56,9 @@ class Constant:
     def moved(self, value: float) -> float:
         """Logarithmic distance from the device's value; none for a launch, which is the
         measurement's."""
-        return (
-            0.0
-            if self.part == "launch"
-            else math.log((value + self.least) / (self.start + self.least))
-        )
+        if self.part == "launch":
+            return 0.0
+        return math.log((value + self.least) / (self.start + self.least))
 
     @property
     def least(self) -> float:

@@ -9,9 +9,9 @@ from Estimator.chips.technology import Quantity
 from Estimator.devices.device import Device
 from phaze_common.errors import InputError
 from phaze_common.numbers import number
-from phaze_common.units import GIB
+from phaze_common.units import GIB, GIGA
 
-GIGA, TERA = 1e9, 1e12
+TERA = 1e12
 # formats that a stated peak is that of, the first that a device has
 SIXTEEN_BITS = ("bfloat16", "float16")
 

@@ -376,11 +376,10 @@ class DeviceModel(OperatorCostModel):
             kernels = int(software.unfused_softmax_kernels.value)
             moved = elements * software.unfused_softmax_bytes[operator.phase.value].value
             return total + self._stream(moved / kernels, ()).times(kernels)
-        function = (
-            f"causal_{functions[0]}"
-            if operator.causal and software.masked_softmax
-            else functions[0]
-        )
+        if operator.causal and software.masked_softmax:
+            function = f"causal_{functions[0]}"
+        else:
+            function = functions[0]
         return total + self._stream(traffic_bytes(function, elements, element_bytes), (function,))
 
     def _product_time(

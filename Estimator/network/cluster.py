@@ -114,11 +114,9 @@ class Tier:
     def pair_bytes_per_s(self) -> float:
         """Bandwidth of a long message from one device to one other over this tier."""
         reached = self.bandwidth_bytes_per_s * self.efficiency
-        return (
-            reached / 2
-            if self.topology is Topology.TORUS
-            else reached * float(self.share(np.array(2), self.group_size))
-        )
+        if self.topology is Topology.TORUS:
+            return reached / 2
+        return reached * float(self.share(np.array(2), self.group_size))
 
 
 @dataclass(frozen=True)

@@ -116,16 +116,12 @@ def rectangle_costs(
 
 def _algorithms(kind: CollectiveKind, crossed: Crossings, cluster: Cluster) -> list[AlgorithmCosts]:
     if cluster.library is None:
-        return (
-            textbook_exchange_costs(crossed)
-            if kind is CollectiveKind.ALL_TO_ALL
-            else textbook_costs(kind, crossed)
-        )
-    return (
-        library_exchange_costs(crossed)
-        if kind is CollectiveKind.ALL_TO_ALL
-        else library_costs(kind, crossed, cluster.library)
-    )
+        if kind is CollectiveKind.ALL_TO_ALL:
+            return textbook_exchange_costs(crossed)
+        return textbook_costs(kind, crossed)
+    if kind is CollectiveKind.ALL_TO_ALL:
+        return library_exchange_costs(crossed)
+    return library_costs(kind, crossed, cluster.library)
 
 
 def distinct_starts(stride: int, cluster: Cluster, starts: Iterable[int]) -> set[int]:

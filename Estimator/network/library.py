@@ -61,11 +61,10 @@ def library_costs(
     """Algorithms and protocols of a collective other than an all-to-all over groups of at least 2
     devices."""
     rounds = 2 if kind is CollectiveKind.ALL_REDUCE else 1
-    part = (
-        np.ones(len(crossed.group_sizes))
-        if kind in FROM_ONE_OR_TO_ONE
-        else (crossed.group_sizes - 1) / crossed.group_sizes
-    )
+    if kind in FROM_ONE_OR_TO_ONE:
+        part = np.ones(len(crossed.group_sizes))
+    else:
+        part = (crossed.group_sizes - 1) / crossed.group_sizes
     passing = rounds * part
     copy_s = _copy_s(kind, crossed, library)
     long, short = _long(crossed), _short(crossed)

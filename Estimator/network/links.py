@@ -125,11 +125,9 @@ def carried_tiers(parts: IntArray, cluster: Cluster | None = None) -> TierArray:
     for full in together[:-1]:
         tiers += ahead % full[:, None] == 0
     tiers *= ahead < pp[:, None]
-    return (
-        tiers
-        if cluster is None
-        else _changing_rails(tiers, lambda place: together[place - 1] == 1, cluster)
-    )
+    if cluster is None:
+        return tiers
+    return _changing_rails(tiers, lambda place: together[place - 1] == 1, cluster)
 
 
 def outermost_routes(parts: IntArray, cluster: Cluster) -> TierArray:

@@ -102,11 +102,9 @@ class PassRow:
 
 def gradient_bytes(operator: Operator) -> int:
     """Bytes of the gradients of weights that an operator makes."""
-    return (
-        sum(each.bytes for each in operator.writes)
-        if operator.yields is Yields.WEIGHT_GRADIENT
-        else 0
-    )
+    if operator.yields is Yields.WEIGHT_GRADIENT:
+        return sum(each.bytes for each in operator.writes)
+    return 0
 
 
 def anonymous(operator: Operator) -> Operator:
@@ -175,12 +173,10 @@ def operator_row(columns: Columns, where: str) -> OperatorRow:
     """
     operator = _operator(_text(columns, "operator", where), where)
     for name, value in _described(operator).items():
-        given = (
-            _number(columns, name, where)
-            if isinstance(value, int)
-            else str(columns.get(name) or "")
-        )
-        if given != (float(value) if isinstance(value, int) else value):
+        given: object = str(columns.get(name) or "")
+        if isinstance(value, int):
+            given = _number(columns, name, where)
+        if given != value:
             raise InputError(
                 f"{where}: {name} is {given!r}, the operator of the row has {value!r}; profile "
                 "the machine again"

@@ -32,8 +32,6 @@ class SourceCounts:
             if count
         ]
         said = f"of {whole} distinct operators {', '.join(parts)}"
-        return (
-            said
-            if self.operators[PriceSource.MEASURED.value]
-            else f"{said}: none of this model was measured"
-        )
+        if self.operators[PriceSource.MEASURED.value]:
+            return said
+        return f"{said}: none of this model was measured"

@@ -5,6 +5,8 @@ import itertools
 from collections import defaultdict
 from dataclasses import dataclass
 
+from phaze_common.units import MIB
+
 from .collective_times import all_reduce_us, pair_us
 from .corrections import Mechanisms, load_corrections
 from .database import OUTPUT, WEIGHTS, Database
@@ -13,7 +15,7 @@ from .held_memory import HeldMemory, held_memory
 from .models import operator_chain
 from .operator_passes import StageWork, passes
 from .plans import Plan
-from .product_rates import MIB, device_facts
+from .product_rates import device_facts
 
 
 @dataclass(frozen=True)

@@ -33,11 +33,10 @@ def least_limit_us(
         return high
     while high > low * (1.0 + CLOSE):
         middle = float(np.sqrt(low * high))
-        low, high = (
-            (low, middle)
-            if _any(windows(choices, machine, most_stages, middle))
-            else (middle, high)
-        )
+        if _any(windows(choices, machine, most_stages, middle)):
+            low, high = (low, middle)
+        else:
+            low, high = (middle, high)
     return low
 
 

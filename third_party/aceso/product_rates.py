@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from phaze_common.units import MIB
+
 from .collective_times import collective_us
 from .corrections import Corrections
 from .database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database
 
-MIB = 2.0**20
 # Of a pass that must be left when its all-reduce is taken off, or the difference is noise.
 LEAST_REMAINDER = 0.1
 

@@ -98,11 +98,10 @@ def read_configuration(path: Path, tables: LookupTables, rows: Rows = Rows()) ->
     """The configuration in a JSON file, or in a ``config_summary.txt`` that an earlier run wrote.
     Raises InputError: the file cannot be read, or as ``configuration_of``."""
     text = read_text(path, "a configuration, a JSON file")
-    document = (
-        document_of_summary(text, str(path))
-        if text.startswith(SUMMARY_HEAD)
-        else parse_json(text, str(path))
-    )
+    if text.startswith(SUMMARY_HEAD):
+        document = document_of_summary(text, str(path))
+    else:
+        document = parse_json(text, str(path))
     return configuration_of(document, tables, str(path), rows)
 
 

@@ -71,11 +71,10 @@ def parse_quantity(given: object, kind: Kind, name: str) -> float:
     wanted = f"give {_SPOKEN[kind]} such as {kind.example}"
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise InputError(f"{name} is {as_given(given)}; {wanted}")
-    number = (
-        _read(given, kind, f"{name} is {as_given(given)}", wanted)
-        if isinstance(given, str)
-        else _float(given)
-    )
+    if isinstance(given, str):
+        number = _read(given, kind, f"{name} is {as_given(given)}", wanted)
+    else:
+        number = _float(given)
     if not math.isfinite(number) or abs(number) > LARGEST:
         unit = "" if kind is Kind.NUMBER else f" {kind.value}"
         raise InputError(

@@ -11,12 +11,12 @@ from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.results import Iteration
 from GraphExtractor.graph import OperatorKind
 from phaze.studies.evaluation import PreparedPlan
+from phaze_common.units import GIGA
 
 from .estimates import Estimate
 from .systems import System
 from .timing import PEAK_REACHED, START_UP_S
 
-GIGA = 1e9
 ROUNDING = 1e-12  # of a total: what sums and differences of its parts leave where there is nothing
 # The operator of transformer-perf-estimates that holds it, without projections.
 ATTENTION = "fusedla"

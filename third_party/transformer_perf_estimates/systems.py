@@ -3,15 +3,19 @@ them."""
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from phaze_common.echo import as_given
 from phaze_common.errors import InputError
-from phaze_common.suggestions import nearest
-from phaze_common.yaml_files import read_yaml
 
-from .values import mapping_of, positive, refuse_unknown, whole
+from .values import (
+    mapping_of,
+    positive,
+    published_one,
+    published_records,
+    refuse_unknown,
+    whole,
+)
 
 _UNUSED = ("vector_flops_fp32", "summa_nb")  # of its files; panels are searched
 MOST_IN_DOMAIN = 2**16
@@ -106,16 +110,9 @@ def read_system(document: Any, source: str) -> System:
 @cache
 def published_systems() -> dict[str, System]:
     """The published systems by name."""
-    path = Path(__file__).with_name("systems.yaml")
-    return {
-        name: read_system(document, f"{path}: {name}") for name, document in read_yaml(path).items()
-    }
+    return published_records("systems.yaml", read_system)
 
 
 def published_system(name: str) -> System:
     """A published system. Raises InputError: there is none of that name; says which there are."""
-    known = published_systems()
-    if name not in known:
-        instead = nearest(name, known, f"known are {', '.join(known)}")
-        raise InputError(f"system '{name}' is not known; {instead}, or give 'system' as an object")
-    return known[name]
+    return published_one(published_systems(), "system", name)
