@@ -25,7 +25,7 @@ from phaze_common.refusals import FileRefusals
 from phaze_common.suggestions import nearest
 
 # bytes; times 2^40 elements of a core they stay in 64 bits
-LARGEST_L2_PER_PE, LARGEST_L2, LARGEST_ELEMENT = (2**20, 2**40, 64)
+LARGEST_L2_PER_PE, LARGEST_L2, LARGEST_ELEMENT = 2**20, 2**40, 64
 HARDWARE = Path(__file__).parent / "hardware"
 LISTED = frozenset(
     {"devices", "clusters", "software", "design_spaces", "technologies", "memories", "prices"}

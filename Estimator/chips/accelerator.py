@@ -75,11 +75,8 @@ class Platform:
     technology: Technology
     vector_functions: VectorFunctions
     memories: tuple[MemorySystem, ...] = ()
-    supply_v: float | None = (
-        # that energies of ``technology`` are at, set by ``at``; None: the nominal one of the
-        # process
-        None
-    )
+    # that energies of ``technology`` are at, set by ``at``; None: the nominal one of the process
+    supply_v: float | None = None
 
     def memory(self, label: str) -> MemorySystem:
         """The one of ``memories`` that is called so."""

@@ -24,9 +24,8 @@ class ChipLimits:
     area_mm2: float | None = None
     power_w: float | None = None
     cost_usd: float | None = None
-    cluster_usd: float | None = (
-        None  # of all devices with servers and switches: it buys one of each chip at least
-    )
+    # of all devices with servers and switches: it buys one of each chip at least
+    cluster_usd: float | None = None
 
     @property
     def any(self) -> bool:

@@ -103,9 +103,9 @@ class OperatorEnergy:
         """HBM bytes, and joules with those of arithmetic under ``tensor_cores_j``; the rest moves
         data on the chip."""
         if all_cores:
-            joules, moved = (price.all_j, price.all_hbm_bytes)
+            joules, moved = price.all_j, price.all_hbm_bytes
         else:
-            joules, moved = (price.single_j, price.single_hbm_bytes)
+            joules, moved = price.single_j, price.single_hbm_bytes
         arithmetic_j, hbm_bytes = arithmetic_pj * JOULES_PER_PJ, float(moved[0])
         hbm_j = hbm_bytes * self._platform.technology.hbm_energy.value * JOULES_PER_PJ
         return hbm_bytes, EnergyParts(

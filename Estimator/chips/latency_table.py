@@ -225,12 +225,8 @@ class LatencyTable(OperatorCostModel):
         technologies = [
             self.platform.at(variant).technology for variant in self.accelerators.variants
         ]
-        return (
-            np.array(
-                [each.network_energy.value + 2 * each.hbm_energy.value for each in technologies]
-            )
-            * JOULES_PER_PJ
-        )
+        pj = [each.network_energy.value + 2 * each.hbm_energy.value for each in technologies]
+        return np.array(pj) * JOULES_PER_PJ
 
     def _network_j(self, graph: OperatorGraph, rows: IntArray | slice) -> FloatArray:
         """Joules a device spends on what operators send, (operators, 1 or accelerators)."""
@@ -345,9 +341,7 @@ def _load(
         table = LatencyTable(accelerators, platform, work, tensor, vector)
     except KeyError as error:
         raise ArtefactError(f"{path} holds no {error}") from error
-    shapes = {array.shape for array in vars(table.tensor).values()} | {
-        array.shape for array in vars(table.vector).values()
-    }
+    shapes = {array.shape for array in (*vars(tensor).values(), *vars(vector).values())}
     wanted = {
         (len(work.tensor), len(accelerators.tensor_cores)),
         (len(work.element), len(accelerators.vector_cores)),

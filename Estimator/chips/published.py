@@ -95,9 +95,8 @@ class PublishedDie:
     memory: str
     stacks: int  # that the die has interfaces for
     links: Annotated[Quantity, "bytes/s"]  # each way, host included
-    chip: ChipSize | None = (
-        None  # the same in the words of a search, which has no more: arrays, lanes and one buffer
-    )
+    # the same in the words of a search, which has no more: arrays, lanes and one buffer
+    chip: ChipSize | None = None
     powers: tuple[PublishedPower, ...] = ()
     floor_plan: tuple[FloorPlanPart, ...] = ()
 

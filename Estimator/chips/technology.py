@@ -2,7 +2,7 @@
 ``hardware/technologies``."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -56,26 +56,19 @@ class Technology:
     # memory of the device; a named kind of memory has its own
     hbm_energy: Annotated[Quantity, "pJ/byte"]
     network_energy: Annotated[Quantity, "pJ/byte"]  # links between devices
-    die: DieProcess | None = (
-        None  # what a whole die needs; None where only cores and buffers are described
-    )
+    # what a whole die needs; None where only cores and buffers are described
+    die: DieProcess | None = None
 
     def scaled(self, factor: float) -> "Technology":
         """The same with ``factor`` times the energy of what runs at the chip's own voltage, which
         memories and links do not."""
-        quantities = {
-            name: getattr(self, name) for name in ("mac_energy", "vector_lane_energy", "l1_energy")
-        }
-        times = {
-            name: replace(each, value=factor * each.value) for name, each in quantities.items()
-        }
-        sram = replace(
-            self.sram_energy, value=tuple(factor * value for value in self.sram_energy.value)
-        )
-        die = self.die
+        times: dict[str, Any] = {}
+        for name in ("mac_energy", "vector_lane_energy", "l1_energy"):
+            energy: Quantity = getattr(self, name)
+            times[name] = replace(energy, value=factor * energy.value)
+        values = tuple(factor * value for value in self.sram_energy.value)
+        sram, die = replace(self.sram_energy, value=values), self.die
         if die is not None:
-            die = replace(
-                die,
-                network_energy=replace(die.network_energy, value=factor * die.network_energy.value),
-            )
+            wires = replace(die.network_energy, value=factor * die.network_energy.value)
+            die = replace(die, network_energy=wires)
         return replace(self, sram_energy=sram, die=die, **times)

@@ -254,14 +254,8 @@ class TensorCoreModel:
         least = products * (m * k + k * n + m * n) * self.platform.bytes_per_element
         # each further part of a split reduction has its partial sums written to the GLB and read
         # again, after the others
-        reduction: FloatArray = (
-            2
-            * ACCUMULATOR_BYTES
-            * gemm.batch
-            * gemm.m
-            * gemm.n
-            * (splits.k[:, None].astype(np.float64) - 1)
-        )
+        results_bytes = 2 * ACCUMULATOR_BYTES * gemm.batch * gemm.m * gemm.n
+        reduction: FloatArray = results_bytes * (splits.k[:, None].astype(np.float64) - 1)
         doubling = np.flatnonzero(splits.doubling)
         none = np.zeros((0, len(self._rows)))
         ways = _Spread(splits, batch, m, k, n, reduction, least, doubling, none)
@@ -279,13 +273,8 @@ class TensorCoreModel:
         m, k, n = (each[which, 0] for each in (ways.m, ways.k, ways.n))
         traffic = tile_traffic(m, k, n, capacities, self.platform.bytes_per_element)
         splits = ways.splits
-        moved: FloatArray = (
-            gemm.batch
-            * splits.m[which]
-            * splits.k[which]
-            * splits.n[which]
-            * traffic.total.min(axis=0)
-        )
+        parts = gemm.batch * splits.m[which] * splits.k[which] * splits.n[which]
+        moved: FloatArray = parts * traffic.total.min(axis=0)
         return moved
 
     def _time(
@@ -383,13 +372,8 @@ class TensorCoreModel:
             begun = end
         done = part.work[self._array_of]
         chosen_cycles, compute_cycles, chosen_bytes = found
-        return _OnChip(
-            chosen_cycles,
-            compute_cycles,
-            chosen_bytes,
-            self._l2_traffic(gemm, dataflow) * done,
-            gemm.macs * done,
-        )
+        l2_traffic = self._l2_traffic(gemm, dataflow) * done
+        return _OnChip(chosen_cycles, compute_cycles, chosen_bytes, l2_traffic, gemm.macs * done)
 
     def _with_others(
         self,

@@ -93,12 +93,10 @@ class Software:
     sharding: Sharding | None = None  # None: as its traffic
     # by precision, where another
     gradient_bytes_of: Annotated[dict[str, Quantity], "bytes"] = field(default_factory=dict)
-    second_gradient: Annotated[Quantity | None, "bytes"] = (
-        None  # of gradients kept beside those, per parameter; None: none
-    )
-    reduces_all: bool = (
-        False  # ZeRO-1 reduces whole gradients on every device, where others scatter them
-    )
+    # of gradients kept beside those, per parameter; None: none
+    second_gradient: Annotated[Quantity | None, "bytes"] = None
+    # ZeRO-1 reduces whole gradients on every device, where others scatter them
+    reduces_all: bool = False
     # functions made of several kernels, by name
     composed: dict[str, Composed] = field(default_factory=dict)
     # element-wise operators behind one another are one kernel, which makes again what lies between
@@ -107,15 +105,12 @@ class Software:
     joined_loss: bool = False  # the loss is one kernel, whatever else is ``eager``
     # the gradient of the loss takes the place of its softmax: there is none in fp32 besides
     loss_in_place: bool = False
-    fragmentation: Annotated[Quantity | None, "fraction"] = (
-        None  # allocators add to activations and temporaries; None: nothing
-    )
-    between_iterations: Annotated[Quantity | None, "s"] = (
-        None  # of the host, while the device waits; None: nothing
-    )
-    whole_warm_up: bool = (
-        False  # interleaved schedules of only pp micro-batches run all forward passes first
-    )
+    # allocators add to activations and temporaries; None: nothing
+    fragmentation: Annotated[Quantity | None, "fraction"] = None
+    # of the host, while the device waits; None: nothing
+    between_iterations: Annotated[Quantity | None, "s"] = None
+    # interleaved schedules of only pp micro-batches run all forward passes first
+    whole_warm_up: bool = False
     blocks: bool = False  # the host waits for every kernel (CUDA_LAUNCH_BLOCKING=1)
 
     def keeping(self, *, in_fp8: bool) -> Keeping:

@@ -20,9 +20,8 @@ class Topology(StrEnum):
 
     SWITCH = "switch"  # any device reaches any other at its full bandwidth
     MESH = "mesh"  # a direct link between every two devices
-    HYPERCUBE = (
-        "hypercube"  # links along log2(devices) dimensions, as in the hybrid cube mesh of DGX-1
-    )
+    # links along log2(devices) dimensions, as in the hybrid cube mesh of DGX-1
+    HYPERCUBE = "hypercube"
     # a ring: links to two neighbours; consecutive torus tiers are the dimensions of one torus
     TORUS = "torus"
     # a switch for every place in a block: devices in the same place reach each other, others

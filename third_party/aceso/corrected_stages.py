@@ -9,7 +9,7 @@ from phaze_common.units import MIB
 
 from .collective_times import all_reduce_us, pair_us
 from .corrections import Mechanisms, load_corrections
-from .database import OUTPUT, WEIGHTS, Database
+from .database import Database, Field
 from .evaluation import US, Evaluation
 from .held_memory import HeldMemory, held_memory
 from .models import operator_chain
@@ -97,7 +97,7 @@ def corrected_stage(work: StageWork, at: int, sent_before_s: float) -> Corrected
 def _send_us(work: StageWork, at: int) -> float:
     if at + 1 == len(work.plan.stages):
         return 0.0
-    size = float(work.values(work.rows[at][-1], work.plan.stages[at].choices[-1])[OUTPUT])
+    size = float(work.values(work.rows[at][-1], work.plan.stages[at].choices[-1])[Field.OUTPUT])
     return pair_us(work.database, size, between_nodes=work.device_ends[at + 1] % work.per_node == 0)
 
 
@@ -106,7 +106,7 @@ def _synchronisation_us(work: StageWork, at: int) -> float:
     another."""
     sizes = defaultdict[tuple[int, int], float](float)
     for row, choice in zip(work.rows[at], work.plan.stages[at].choices, strict=True):
-        sizes[choice.tp, choice.dp] += float(work.values(row, choice)[WEIGHTS])
+        sizes[choice.tp, choice.dp] += float(work.values(row, choice)[Field.WEIGHTS])
     return sum(all_reduce_us(work.database, dp, size) for (_, dp), size in sizes.items())
 
 
@@ -123,7 +123,7 @@ def embedding_us(work: StageWork) -> float:
     for stage, rows in enumerate(work.rows):
         for row, choice in zip(rows, work.plan.stages[stage].choices, strict=True):
             if work.database.names[row] in names and stage not in holders:
-                own_mib = float(work.values(row, choice)[WEIGHTS])
+                own_mib = float(work.values(row, choice)[Field.WEIGHTS])
                 holders[stage] = own_mib * choice.tp, choice.tp
     if len(holders) < 2:
         return 0.0
