@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
 
@@ -115,13 +114,13 @@ class CarbonParts:
         return added([getattr(self, entry.name) for entry in fields(self)])
 
 
-def load_prices(name_or_path: str, relative_to: Path | None = None) -> Prices:
+def load_prices(name_or_path: str) -> Prices:
     """Read prices.
 
     Raises:
         InputError: no such file, or what is wrong in it.
     """
-    path = hardware_path("prices", name_or_path, relative_to)
+    path = hardware_path("prices", name_or_path)
     prices = to_record(Prices, PRICES.current(read_yaml(path), str(path)), str(path))
     for problem in quantity_problems(prices):
         raise InputError(f"{path}: {problem}")

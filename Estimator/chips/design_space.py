@@ -311,15 +311,10 @@ def _place(value: object, axis: Sequence[object]) -> int:
     return axis.index(value) if value in axis else len(axis)
 
 
-def accelerator_of(size: ChipSize, platform: Platform, area_mm2: float = 0.0) -> Accelerator:
-    """The accelerator of these sizes."""
+def accelerator_of(size: ChipSize, platform: Platform) -> Accelerator:
+    """The accelerator of these sizes, its area not known yet."""
     cores = (size.num_tc, size.num_vc, size.width, size.depth, size.width_vc, size.glb_mib * MIB)
     frequency_hz = None if size.frequency_ghz is None else size.frequency_ghz * GIGA
     clock = None if frequency_hz == platform.frequency_hz else frequency_hz
-    return Accelerator(
-        *cores,
-        area_mm2,
-        size.memory,
-        clock,
-        None if size.links is None else own_links(size.links).label,
-    )
+    links = None if size.links is None else own_links(size.links).label
+    return Accelerator(*cores, 0.0, size.memory, clock, links)

@@ -2,7 +2,7 @@
 traffic with the host.
 
 Each activity beside others runs slower than alone: one plus a slow-down for every other one, added
-up, times as long. When one ends, the rest goes on with fewer (``Contention.joint_s``), as in Mist
+up, times as long. When one ends, the rest goes on with fewer (``joint_s``), as in Mist
 (EuroSys 2025, section 5.2), whose measurements of an A100 the numbers come from. On other devices
 they are taken to be the same, but for what products lose to traffic within the first tier of the
 network: that is in proportion to the part of the memory's bandwidth that these links can ask for.
@@ -72,11 +72,6 @@ class Contention:
             for slowed in ACTIVITIES
         ]
         return np.array(rows)
-
-    def joint_s(self, alone_s: FloatArray) -> FloatArray:
-        """Seconds until all activities have ended that start together and take ``alone_s`` (N, 5)
-        alone; shape (N,)."""
-        return joint_s(alone_s, self.matrix())
 
     def hiding(self, *, near: bool, link_share: float) -> Hiding:
         """What becomes of traffic within the first tier (``near``) or beyond it, on a device with

@@ -63,7 +63,7 @@ def table_layout(
     them; no row has its own."""
     n = chain.length
     most = int(longest.max())
-    first = first_alike(chain, most)
+    first = first_alike(chain.row_array, chain.body, most)
     starts = np.flatnonzero(first == np.arange(n))
     layout = TableLayout(
         n,

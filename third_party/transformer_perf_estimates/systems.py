@@ -35,8 +35,8 @@ class System:
     ib_gb_per_s: float  # of a network card
     ib_efficiency: float
     ib_latency_s: float
-    nics_per_gpu: float
     nvlink_size: int | None  # GPUs of a fast domain, where the question does not say otherwise
+    nics_per_gpu: float = 1.0
     element_gb: float = 2e-9  # of a number
     mask_gb: float = 1e-9  # of an element of a dropout mask
     tflop: float = 1e-12  # of one operation
@@ -68,12 +68,7 @@ _KEYS = {  # of its JSON -> field
     "mask_element_size": "mask_gb",
     "flops_units": "tflop",
 }
-_DEFAULTS = {
-    "nic_factor": 1.0,
-    "element_size": 2e-9,
-    "mask_element_size": 1e-9,
-    "flops_units": 1e-12,
-}
+_OPTIONAL = ("nic_factor", "element_size", "mask_element_size", "flops_units")
 _MAY_BE_ZERO = ("nvlink_latency", "ib_latency")
 _SHARES = ("nvlink_eff", "ib_eff")
 
@@ -90,21 +85,18 @@ def read_system(document: Any, source: str) -> System:
         )
     fields: dict[str, Any] = {}
     for key, field in _KEYS.items():
-        value = positive(
-            given.get(key, _DEFAULTS.get(key)), f"{source}: {key}", zero=key in _MAY_BE_ZERO
-        )
+        if key in _OPTIONAL and key not in given:
+            continue
+        value = positive(given.get(key), f"{source}: {key}", zero=key in _MAY_BE_ZERO)
         if key in _SHARES and value > 1.0:
             raise InputError(
                 f"{source}: {key} is {value:g}; it must be a share of the bandwidth, at most 1"
             )
         fields[field] = value
     size = given.get("nvlink_size")
-    return System(
-        nvlink_size=None
-        if size is None
-        else whole(size, f"{source}: nvlink_size", 1, MOST_IN_DOMAIN),
-        **fields,
-    )
+    if size is not None:
+        size = whole(size, f"{source}: nvlink_size", 1, MOST_IN_DOMAIN)
+    return System(nvlink_size=size, **fields)
 
 
 @cache
