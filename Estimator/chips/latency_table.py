@@ -195,10 +195,10 @@ class LatencyTable(OperatorCostModel):
     ) -> OperatorCosts:
         """Costs in one mode, ``single`` or ``all``."""
         seconds = Parts.of(self._priced(f"{mode}_s"), at, panels)
-        slower = seconds.vector > seconds.products
-        whole_s = seconds.joined(at, slower)
-        arithmetic_s = Parts.of(self._priced(f"{mode}_arithmetic_s"), at, panels).joined(at, slower)
-        launch_s = Parts.of(self._starts_s(), at, panels).joined(at, slower)
+        longer = seconds.vector > seconds.products
+        whole_s = seconds.joined(at, longer)
+        arithmetic_s = Parts.of(self._priced(f"{mode}_arithmetic_s"), at, panels).joined(at, longer)
+        launch_s = Parts.of(self._starts_s(), at, panels).joined(at, longer)
         # rounding must not make it negative
         memory_s = np.maximum(whole_s - arithmetic_s - launch_s, 0.0)
         joules = self._joules(graph, rows, at, mode)

@@ -57,7 +57,7 @@ class LeastTensorPrices:
         """Least seconds and joules of ``work`` on one core with its share of the chip, and on all
         cores with all of it."""
         platform, rates = self._platform, self._rates
-        macs, operands = self._macs(work), self._operand_bytes(work)
+        macs, operands = work.macs * _left(work), self._operand_bytes(work)
         hbm_bytes = np.full_like(self._num, work.pieces * work.hbm_bytes)
         every = self._seconds(work, macs / (self._num * self._elements), operands, 1.0)
         single = self._seconds(work, macs / self._elements, operands, self._share)
@@ -84,11 +84,6 @@ class LeastTensorPrices:
             + work.pieces * platform.startup_s
         )
         return seconds
-
-    @staticmethod
-    def _macs(work: TensorWork) -> float:
-        """Multiply-accumulates that are left under the mask of ``work``."""
-        return work.macs * _left(work)
 
     def _operand_bytes(self, work: TensorWork) -> float:
         """What the products exchange with the global buffer at least."""

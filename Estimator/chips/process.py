@@ -97,7 +97,7 @@ def process_problems(die: DieProcess, key: str = "die") -> Iterator[InputError]:
             )
     values = [float(getattr(die, name).value) for name in RISING]
     if not values[0] < values[1] <= values[2] <= values[3]:
-        said = ", ".join(f"{name} {value:g} V" for name, value in zip(RISING, values, strict=True))
+        text = ", ".join(f"{name} {value:g} V" for name, value in zip(RISING, values, strict=True))
         yield InputError(
-            f"{key}: {said}; they must rise in this order, the minimum above the threshold"
+            f"{key}: {text}; they must rise in this order, the minimum above the threshold"
         )

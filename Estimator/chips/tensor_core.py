@@ -411,10 +411,10 @@ class TensorCoreModel:
         for tried in (first, ~first):
             way, on = np.nonzero(tried & (least < best.cycles[arrays]))
             if len(way):
-                asked = np.zeros(bytes_of.shape, dtype=bool)
+                needed = np.zeros(bytes_of.shape, dtype=bool)
                 buffer = self._l2_of[arrays[on]]
-                asked[way, buffer] = True  # arrays of one size share what they move
-                some, one = np.nonzero(asked)
+                needed[way, buffer] = True  # arrays of one size share what they move
+                some, one = np.nonzero(needed)
                 bytes_of[some, one] = self._glb_bytes(
                     gemm, ways, others[some], self._l2_capacities[one]
                 )

@@ -93,11 +93,11 @@ def _with_measured_libraries(device: Device, formats: Collection[str]) -> Device
     measurement replaces; it would slow the measured formats down once more in every price. Formats
     that were not measured keep their proportion to those that were. Earlier years stay.
     """
-    year, kept = load_software(device.software).year, list[Libraries]()
+    year, libraries = load_software(device.software).year, list[Libraries]()
     for each in device.matrix.libraries:
         own = [share.value for name, share in each.products.items() if name in formats]
         if year > each.until or not own:
-            kept.append(each)
+            libraries.append(each)
             continue
         products = {
             name: replace(share, value=round(min(share.value / max(own), 1.0), 4))
@@ -105,8 +105,8 @@ def _with_measured_libraries(device: Device, formats: Collection[str]) -> Device
             if name not in formats
         }
         if products:
-            kept.append(replace(each, products=products))
-    return replace(device, matrix=replace(device.matrix, libraries=tuple(kept)))
+            libraries.append(replace(each, products=products))
+    return replace(device, matrix=replace(device.matrix, libraries=tuple(libraries)))
 
 
 def _owner(row: MeasuredOperator, device: Device) -> str | None:

@@ -70,10 +70,10 @@ class Constant:
         part = getattr(device, self.part)
         content: object = None if value is None else Quantity(value, self.unit, source)
         if self.key is not None:
-            kept = {
+            others = {
                 key: other for key, other in getattr(part, self.name).items() if key != self.key
             }
-            content = kept if content is None else {**getattr(part, self.name), self.key: content}
+            content = others if content is None else {**getattr(part, self.name), self.key: content}
         return replace(device, **{self.part: replace(part, **{self.name: content})})
 
 

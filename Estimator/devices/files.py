@@ -101,17 +101,15 @@ def check_device(device: Device, source: Path | str) -> None:
 def load_software(name_or_path: str) -> Software:
     """Read the description of a training framework."""
     path = hardware_path("software", name_or_path)
-    stated, contention = SOFTWARE.current(read_yaml(path), str(path)), None
-    if isinstance(stated, dict) and isinstance(stated.get("contention"), str):
-        contention = load_contention(stated["contention"], path.parent)
-        stated = stated | {"contention": None}
-    kernel = None
-    if isinstance(stated, dict) and isinstance(stated.get("attention", USUAL_ATTENTION), str):
-        kernel = load_attention(stated.get("attention", USUAL_ATTENTION), path.parent)
-        stated = stated | {"attention": None}
-    software = to_record(Software, stated, str(path))
-    software = software if contention is None else replace(software, contention=contention)
-    software = software if kernel is None else replace(software, attention=kernel)
+    stated, named = SOFTWARE.current(read_yaml(path), str(path)), dict[str, Any]()
+    if isinstance(stated, dict):
+        contention, kernel = stated.get("contention"), stated.get("attention", USUAL_ATTENTION)
+        if isinstance(contention, str):
+            named["contention"] = load_contention(contention, path.parent)
+        if isinstance(kernel, str):
+            named["attention"] = load_attention(kernel, path.parent)
+        stated = stated | dict.fromkeys(named)
+    software = replace(to_record(Software, stated, str(path)), **named)
     check_software(software, path)
     return software
 

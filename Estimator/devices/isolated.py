@@ -21,12 +21,12 @@ class Stream:
         """Time on the device, without launch: its traffic at the part of the bandwidth that the
         function reaches."""
         memory, elements = device.memory, self.rows * self.row_length
-        again = (
+        read_again_bytes = (
             elements
             * element_bytes
             * device.reads_again(self.function, self.row_length * element_bytes)
         )
-        moved = traffic_bytes(self.function, elements, element_bytes) + again
+        moved = traffic_bytes(self.function, elements, element_bytes) + read_again_bytes
         return moved / memory.stream_bytes_per_s((self.function,))
 
 

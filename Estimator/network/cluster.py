@@ -231,28 +231,28 @@ def with_fast_domain(cluster: Cluster, devices: int) -> Cluster:
             whole number of such domains.
     """
     fast, *outer = cluster.tiers
-    asked = f"fast_domain {devices}"
+    what = f"fast_domain {devices}"
     if not outer:
         raise InputError(
-            f"{asked}: cluster {cluster.name} has one tier, and so no fast domain; leave it out, "
+            f"{what}: cluster {cluster.name} has one tier, and so no fast domain; leave it out, "
             "or name another cluster"
         )
     if fast.topology is not Topology.SWITCH:
         raise InputError(
-            f"{asked}: the innermost tier of cluster {cluster.name} is a {fast.topology.value}, "
+            f"{what}: the innermost tier of cluster {cluster.name} is a {fast.topology.value}, "
             "whose speed depends on its size; "
             "leave it out, or name a cluster whose nodes have a switch"
         )
     if devices > cluster.num_devices:
         raise InputError(
-            f"{asked}: cluster {cluster.name} has {cluster.num_devices} devices; ask for at most "
+            f"{what}: cluster {cluster.name} has {cluster.num_devices} devices; ask for at most "
             "as many"
         )
-    kept = [tier for tier in outer if tier.group_size > devices] or outer[-1:]
-    uneven = next((tier for tier in kept if tier.group_size % devices), None)
+    outer_tiers = [tier for tier in outer if tier.group_size > devices] or outer[-1:]
+    uneven = next((tier for tier in outer_tiers if tier.group_size % devices), None)
     if uneven is not None:
         raise InputError(
-            f"{asked}: {uneven.group_size} devices of tier {uneven.name} of cluster {cluster.name} "
+            f"{what}: {uneven.group_size} devices of tier {uneven.name} of cluster {cluster.name} "
             "are not a whole number of such domains; give a number that divides it"
         )
-    return replace(cluster, tiers=(replace(fast, group_size=devices), *kept))
+    return replace(cluster, tiers=(replace(fast, group_size=devices), *outer_tiers))

@@ -68,7 +68,7 @@ class Contention:
     def matrix(self) -> FloatArray:
         """Slow-down of activity i by activity j, in the order of ``ACTIVITIES``, shape (5, 5)."""
         rows = [
-            [self.slowdown.get(slowed, {}).get(beside, 0.0) for beside in ACTIVITIES]
+            [self.slowdown.get(slowed, {}).get(other, 0.0) for other in ACTIVITIES]
             for slowed in ACTIVITIES
         ]
         return np.array(rows)
@@ -83,12 +83,12 @@ class Contention:
         much that one after the other is faster, they do not overlap.
         """
         traffic = Activity.NEAR if near else Activity.FAR
-        computation_slower = self.slowdown.get(Activity.PRODUCTS, {}).get(traffic, 0.0)
-        traffic_slower = self.slowdown.get(traffic, {}).get(Activity.PRODUCTS, 0.0)
+        computation_slowdown = self.slowdown.get(Activity.PRODUCTS, {}).get(traffic, 0.0)
+        traffic_slowdown = self.slowdown.get(traffic, {}).get(Activity.PRODUCTS, 0.0)
         if near:
-            computation_slower *= link_share / self.link_share.value
-        shown = computation_slower * (1.0 + traffic_slower) / (1.0 + computation_slower)
-        hidden = (1.0 - computation_slower * traffic_slower) / (1.0 + traffic_slower)
+            computation_slowdown *= link_share / self.link_share.value
+        shown = computation_slowdown * (1.0 + traffic_slowdown) / (1.0 + computation_slowdown)
+        hidden = (1.0 - computation_slowdown * traffic_slowdown) / (1.0 + traffic_slowdown)
         return Hiding(shown, hidden) if hidden > 0.0 else Hiding(1.0, 0.0)
 
 

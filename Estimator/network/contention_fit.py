@@ -48,8 +48,8 @@ BETWEEN = 3
 KINDS = (0, BETWEEN, BETWEEN, 1, 2)
 PAIRS = tuple(  # traffic between devices is one or the other
     (i, j)
-    for (i, slowed), (j, beside) in product(enumerate(ACTIVITIES), repeat=2)
-    if i != j and {slowed, beside} != {Activity.NEAR, Activity.FAR}
+    for (i, slowed), (j, other) in product(enumerate(ACTIVITIES), repeat=2)
+    if i != j and {slowed, other} != {Activity.NEAR, Activity.FAR}
 )
 
 
@@ -92,8 +92,8 @@ class ContentionFit:
         """The slow-downs that are not 0, as a file of them states them."""
         named = {
             str(slowed): {
-                str(beside): round(float(value), 3)
-                for beside, value in zip(ACTIVITIES, row, strict=True)
+                str(other): round(float(value), 3)
+                for other, value in zip(ACTIVITIES, row, strict=True)
                 if value > 5e-4
             }
             for slowed, row in zip(ACTIVITIES, self.slowdown, strict=True)

@@ -71,14 +71,14 @@ class CollectiveCosts:
     def of(costs: Sequence[AlgorithmCosts], alone: BoolArray) -> CollectiveCosts:
         """The algorithms ``costs`` side by side, where any group can use them; the groups ``alone``
         have one device."""
-        kept = [cost for cost in costs if np.isfinite(cost.fixed_s).any()]
-        shape = (len(kept), len(alone))  # where there are no groups too
+        usable = [cost for cost in costs if np.isfinite(cost.fixed_s).any()]
+        shape = (len(usable), len(alone))  # where there are no groups too
         fixed_s, per_byte_s = (
-            np.array([getattr(cost, name) for cost in kept]).reshape(shape)
+            np.array([getattr(cost, name) for cost in usable]).reshape(shape)
             for name in ("fixed_s", "per_byte_s")
         )
         fixed_s[:, alone], per_byte_s[:, alone] = 0.0, 0.0
-        return CollectiveCosts(tuple(cost.algorithm for cost in kept), fixed_s, per_byte_s)
+        return CollectiveCosts(tuple(cost.algorithm for cost in usable), fixed_s, per_byte_s)
 
     def seconds(self, payload_bytes: FloatArray) -> FloatArray:
         """Seconds of the fastest algorithm for each group and its payload, of shape (N,) or (...,

@@ -120,11 +120,11 @@ def carried_tiers(parts: IntArray, cluster: Cluster | None = None) -> TierArray:
     """
     together = np.cumprod(parts, axis=0)
     pp = together[-1]
-    ahead = np.arange(1, max(int(pp.max(initial=1)), 1))
-    tiers = np.zeros((len(pp), len(ahead)), dtype=np.int8)
+    stages_before = np.arange(1, max(int(pp.max(initial=1)), 1))
+    tiers = np.zeros((len(pp), len(stages_before)), dtype=np.int8)
     for full in together[:-1]:
-        tiers += ahead % full[:, None] == 0
-    tiers *= ahead < pp[:, None]
+        tiers += stages_before % full[:, None] == 0
+    tiers *= stages_before < pp[:, None]
     if cluster is None:
         return tiers
     return _changing_rails(tiers, lambda place: together[place - 1] == 1, cluster)

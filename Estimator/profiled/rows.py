@@ -20,7 +20,7 @@ Columns = Mapping[str, object]
 NOTHING = Gemm(0, 0, 0, 0)
 PROBE = "probe"  # the model of rows that every profile measures
 # of an operator: what is timed
-KEPT = ("kind", "phase", "yields", "gemms", "vector", "reads", "writes", "causal", "window")
+TIMED = ("kind", "phase", "yields", "gemms", "vector", "reads", "writes", "causal", "window")
 
 
 class Exchange(StrEnum):
@@ -254,21 +254,21 @@ def pass_row(columns: Columns, where: str) -> PassRow:
         if "gradient_bytes" in columns
         else 0,
         start_s=_number(columns, "start_s", where) if "start_s" in columns else 0.0,
-        again_s=_number(columns, "again_s", where) if _stated(columns.get("again_s")) else None,
+        again_s=_number(columns, "again_s", where) if _is_given(columns.get("again_s")) else None,
     )
 
 
 def _signature(operator: Operator) -> str:
     """Canonical JSON of what is timed."""
     kept = asdict(operator)
-    return json.dumps({key: kept[key] for key in KEPT}, separators=(",", ":"))
+    return json.dumps({key: kept[key] for key in TIMED}, separators=(",", ":"))
 
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> Operator:
     stated = parse_json(text, "it")
-    if not isinstance(stated, dict) or set(stated) != set(KEPT):
-        raise ValueError(f"its keys must be {', '.join(KEPT)}")
+    if not isinstance(stated, dict) or set(stated) != set(TIMED):
+        raise ValueError(f"its keys must be {', '.join(TIMED)}")
     return from_json(Operator, json.dumps({"id": 0, "name": "", **stated}), "the operator")
 
 
@@ -307,7 +307,7 @@ def _text(columns: Columns, name: str, where: str) -> str:
     return value
 
 
-def _stated(value: object) -> bool:
+def _is_given(value: object) -> bool:
     """Whether a cell that may be empty is not; an empty one of numbers is read as NaN from a
     parquet table."""
     return value not in (None, "") and value == value

@@ -31,7 +31,7 @@ class SourceCounts:
             for name, count in self.operators.items()
             if count
         ]
-        said = f"of {whole} distinct operators {', '.join(parts)}"
+        counts = f"of {whole} distinct operators {', '.join(parts)}"
         if self.operators[PriceSource.MEASURED.value]:
-            return said
-        return f"{said}: none of this model was measured"
+            return counts
+        return f"{counts}: none of this model was measured"

@@ -125,8 +125,8 @@ def compare(
                 if key not in known:
                     found = known[key] = _answer(case, database, method, limits, plan, key)
                     append_line(output / ANSWERS, json.dumps(asdict(found)).encode() + b"\n", b"")
-                    said = found.model_text, found.gpus, method, found.iteration_s
-                    logger.info("%s, %d GPUs, %s: %s s", *said)
+                    logged = found.model_text, found.gpus, method, found.iteration_s
+                    logger.info("%s, %d GPUs, %s: %s s", *logged)
                 answers.append(known[key])
     finally:
         write_tables(answers, output)  # of what there is, where it was interrupted

@@ -72,7 +72,7 @@ def corrected_stage(work: StageWork, at: int, sent_before_s: float) -> Corrected
     each = [passes(work, row, choice) for row, choice in operators]
     names = [work.database.names[row] for row in rows]
     values = [work.values(row, choice) for row, choice in operators]
-    again = (one.forward_us for one, twice in zip(each, stage.recomputed, strict=True) if twice)
+    twice_us = (one.forward_us for one, twice in zip(each, stage.recomputed, strict=True) if twice)
     send_s, receive_s = price.send_us * US, price.receive_us * US
     if which.transfers:
         send_s, receive_s = _send_us(work, at) * US, sent_before_s
@@ -82,7 +82,7 @@ def corrected_stage(work: StageWork, at: int, sent_before_s: float) -> Corrected
         devices=stage.devices,
         forward_s=sum(one.forward_us for one in each) * US,
         backward_s=sum(one.backward_us for one in each) * US,
-        recompute_s=sum(again) * US,
+        recompute_s=sum(twice_us) * US,
         exchange_s=sum(one.exchange_us for one in each) * US,
         resharding_s=price.resharding_us * US,
         accumulation_s=s_per_parameter_byte * form.accumulate_bytes if which.accumulation else 0.0,

@@ -95,7 +95,7 @@ def _pieces(
         for name, value in zip(names, values, strict=True)
     ]
 
-    def beside(at: int) -> float:
+    def working_mib(at: int) -> float:
         before = outputs[at - 1] if at else float(values[0][Field.INPUT])
         needs_workspace = any(part in names[at] for part in operators.workspaces)
         workspace = float(values[at][Field.FORWARD_RESERVED]) if needs_workspace else 0.0
@@ -111,7 +111,7 @@ def _pieces(
         if not recomputed[at]:
             is_read = operators.output_is_read(names[at]) or at == last or recomputed[at + 1]
             pieces.append(
-                _Piece(float(values[at][Field.ACTIVATIONS]) if is_read else 0.0, beside(at))
+                _Piece(float(values[at][Field.ACTIVATIONS]) if is_read else 0.0, working_mib(at))
             )
             at += 1
             continue
@@ -120,18 +120,20 @@ def _pieces(
             end += 1
         is_read = end > last or recomputed[end] or operators.output_is_read(names[end - 1])
         kept = outputs[end - 1] if is_read else 0.0
-        beside_it = 0.0
+        residual_mib = 0.0
         creator = _residual_from(names, at, rules)
         fresh = creator is not None and creator not in counted
         if creator is not None and fresh and _is_within(names, recomputed, creator):
             # Made within a recomputed stretch, so nothing else keeps it.
-            beside_it = outputs[creator]
+            residual_mib = outputs[creator]
             counted.add(creator)
-        again = most = 0.0
+        repeated_mib = most = 0.0
         for inner in range(at, end):
-            again += own(inner)
-            most = max(most, again - (kept if inner == end - 1 else 0.0) + beside(inner))
-        pieces.append(_Piece(kept + beside_it, most))
+            repeated_mib += own(inner)
+            most = max(
+                most, repeated_mib - (kept if inner == end - 1 else 0.0) + working_mib(inner)
+            )
+        pieces.append(_Piece(kept + residual_mib, most))
         at = end
     return pieces
 

@@ -109,18 +109,18 @@ def _measured_at(database: Database, micro_batch: int, choice: Choice) -> tuple[
             f"micro-batches of {micro_batch} cannot be divided over {choice.dp} replicas; give a "
             "plan whose degrees divide them"
         )
-    asked = (
+    needed = (
         (rows, database.micro_batch_sizes, "micro-batches per replica of"),
         (choice.tp, database.tensor_parallel, "tensor parallel width"),
         (choice.algorithm, database.algorithms, "algorithm"),
     )
-    for value, known, what in asked:
+    for value, known, what in needed:
         if value not in known:
             raise InputError(
                 f"the plan has {what} {value}, which {database.folder} did not profile; it has "
                 f"{', '.join(map(str, known))}"
             )
-    return tuple(known.index(value) for value, known, _ in asked)
+    return tuple(known.index(value) for value, known, _ in needed)
 
 
 def _check_measured(

@@ -98,11 +98,11 @@ def build_table(
         if setting.values:
             given[name] = setting.values[0]
     given.update(instead or {})
-    asked = [name for name in configuration.calculated if name not in (instead or {})]
-    for name in asked:
+    calculated = [name for name in configuration.calculated if name not in (instead or {})]
+    for name in calculated:
         given.pop(name, None)
     try:
-        return TimeQuantities(given, corrections, (*RESULTS, *_MAPPED, *asked))
+        return TimeQuantities(given, corrections, (*RESULTS, *_MAPPED, *calculated))
     except InputError as error:
         raise InputError(f"{configuration.source}: {error}") from error
 

@@ -172,9 +172,9 @@ def _reasons(excluded: Sequence[Exclusion]) -> str:
     return f"{counted}; change the batch sizes, the nodes or the memory"
 
 
-def _batch_sizes(configuration: Configuration, asked: Sequence[int]) -> tuple[int, ...]:
+def _batch_sizes(configuration: Configuration, sizes: Sequence[int]) -> tuple[int, ...]:
     parameter = parameters()["batch_size"]
-    given = [parameter.parse(each, "--batch-sizes") for each in asked] or list(
+    given = [parameter.parse(each, "--batch-sizes") for each in sizes] or list(
         configuration.values("batch_size")
     )
     if not given:

@@ -51,8 +51,8 @@ def read_case_file(path: Path) -> list[dict[str, Any]]:
 def read_training(case: Mapping[str, Any], folder: Path) -> Training:
     """The question of a case. Raises InputError: a key is missing or wrong, or a name unknown."""
     for key in case.keys() - KNOWN:
-        if meant := nearest(key, QUESTION, ""):  # others are notes of whoever wrote the file
-            raise InputError(f"a case has no key {as_given(key)}; {meant}")
+        if suggestion := nearest(key, QUESTION, ""):  # others are notes of whoever wrote the file
+            raise InputError(f"a case has no key {as_given(key)}; {suggestion}")
     given = case.get("strategy")
     if given not in tuple(Strategy):
         known = "', '".join(Strategy)

@@ -138,8 +138,8 @@ def _of_own(question: OwnQuestion, result: SearchResult, corrections: Correction
 
 
 def _request_of(question: OwnQuestion, plan: Plan) -> Request:
-    stated = StatedChunks(tuple(stage.layers for stage in plan.stages), SOURCE)
-    return question.resolved(plan_mapping(as_uniform(plan)), Mode.EVALUATE, stated)
+    chunk_layers = StatedChunks(tuple(stage.layers for stage in plan.stages), SOURCE)
+    return question.resolved(plan_mapping(as_uniform(plan)), Mode.EVALUATE, chunk_layers)
 
 
 def _own_price(request: Request) -> tuple[Plan, Price]:

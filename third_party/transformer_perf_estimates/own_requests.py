@@ -193,8 +193,8 @@ class OwnQuestion:
 
     def _resolved(self, settings: Mapping[str, Any], mode: Mode) -> Request:
         once: dict[str, Any] = {"recompute": Recompute.NONE.value, "interleave": 1, "zero_stage": 1}
-        asked = {key: [value] if mode is Mode.SEARCH else value for key, value in once.items()}
-        return self.resolved(asked | dict(settings), mode)
+        fixed = {key: [value] if mode is Mode.SEARCH else value for key, value in once.items()}
+        return self.resolved(fixed | dict(settings), mode)
 
     def resolved(
         self, settings: Mapping[str, Any], mode: Mode, chunk_layers: StatedChunks | None = None
