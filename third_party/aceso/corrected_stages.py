@@ -49,7 +49,6 @@ def stage_work(
     """Gather what stages are priced from."""
     rules = load_corrections()
     chain = operator_chain(plan.model, database.names)
-    ends = list(itertools.accumulate((len(stage.choices) for stage in plan.stages), initial=0))
     return StageWork(
         plan,
         database,
@@ -57,8 +56,7 @@ def stage_work(
         rules,
         device_facts(database, rules),
         which,
-        tuple(chain[first:end] for first, end in itertools.pairwise(ends)),
-        tuple(itertools.accumulate((stage.devices for stage in plan.stages), initial=0)),
+        tuple(chain[first:end] for first, end in itertools.pairwise(plan.operator_ends)),
         min(devices_per_node, plan.devices),
     )
 
@@ -98,7 +96,9 @@ def _send_us(work: StageWork, at: int) -> float:
     if at + 1 == len(work.plan.stages):
         return 0.0
     size = float(work.values(work.rows[at][-1], work.plan.stages[at].choices[-1])[Field.OUTPUT])
-    return pair_us(work.database, size, between_nodes=work.device_ends[at + 1] % work.per_node == 0)
+    return pair_us(
+        work.database, size, between_nodes=work.plan.device_ends[at + 1] % work.per_node == 0
+    )
 
 
 def _synchronisation_us(work: StageWork, at: int) -> float:
@@ -129,13 +129,13 @@ def embedding_us(work: StageWork) -> float:
         return 0.0
     shared_mib = min(mib for mib, _ in holders.values())
     (root, (_, parts)), *others = holders.items()
-    node = work.device_ends[root] // work.per_node
+    node = work.plan.device_ends[root] // work.per_node
     return sum(
         2.0
         * pair_us(
             work.database,
             shared_mib / min(parts, own),
-            between_nodes=work.device_ends[stage] // work.per_node != node,
+            between_nodes=work.plan.device_ends[stage] // work.per_node != node,
         )
         for stage, (_, own) in others
     )

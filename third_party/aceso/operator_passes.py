@@ -31,7 +31,6 @@ class StageWork:
     Attributes:
         published: Aceso's own price of the plan, which checks it.
         rows: of the database, for the operators of each stage.
-        device_ends: devices of all stages before each, and of all.
     """
 
     plan: Plan
@@ -41,7 +40,6 @@ class StageWork:
     facts: DeviceFacts
     which: Mechanisms
     rows: tuple[tuple[int, ...], ...]
-    device_ends: tuple[int, ...]
     per_node: int
 
     @property
