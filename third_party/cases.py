@@ -94,11 +94,15 @@ def answers_of(
     return answers
 
 
+def is_number(value: Any) -> bool:
+    """Whether a value of JSON is a number, which true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def integer(value: Any, name: str, least: int, most: int) -> int:
     """A whole number within bounds, such as 8 or 8.0. Raises InputError: it is something else;
     ``name`` says what."""
-    whole = not isinstance(value, bool) and isinstance(value, int | float) and value % 1 == 0
-    if not whole or not least <= value <= most:
+    if not is_number(value) or value % 1 != 0 or not least <= value <= most:
         raise InputError(
             f"{name} is {as_given(value)}; it must be a whole number from {least} to {most}"
         )

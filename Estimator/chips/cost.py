@@ -144,9 +144,8 @@ def with_possible_ranges(prices: Prices) -> Prices:
     Raises:
         InputError: a value that cannot be.
     """
-    for key, (least, most) in {
-        key: (LEAST.get(key, 0.0), 1.0 if key in FRACTIONS else math.inf) for key in LIMITED
-    }.items():
+    for key in LIMITED:
+        least, most = LEAST.get(key, 0.0), 1.0 if key in FRACTIONS else math.inf
         price: UncertainQuantity = getattr(prices, key)
         if not least <= price.value <= most:
             bound = f"at least {least:g}" if price.value < least else f"at most {most:g}"

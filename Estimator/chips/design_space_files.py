@@ -254,11 +254,10 @@ def load_chip(path: Path, space: DesignSpace) -> Accelerator:
     """
     size = to_record(ChipSize, CHIP.current(read_yaml(path), str(path)), str(path))
     file = FileRefusals(path)
+    whole = f"a whole number from 1 to {LARGEST_VALUE}"
     for key, value in vars(size).items():
         if key not in {*TEXTS, "frequency_ghz"}:
-            file.require(
-                0 < value <= LARGEST_VALUE, key, value, f"a whole number from 1 to {LARGEST_VALUE}"
-            )
+            file.require(0 < value <= LARGEST_VALUE, key, value, whole)
     if size.frequency_ghz is not None:
         _check_clock(size.frequency_ghz, space.platform, file, "frequency_ghz")
     file.raise_any()
@@ -271,11 +270,11 @@ def load_chip(path: Path, space: DesignSpace) -> Accelerator:
     elif size.memory is not None:
         system = memory_system(size.memory, path.parent)
         # whose constants a request may have changed
-        if system.label not in {each.label for each in space.platform.memories}:
-            known = ", ".join(each.label for each in space.platform.memories) or "none"
+        known = [each.label for each in space.platform.memories]
+        if system.label not in known:
             raise InputError(
                 f"{path}: memory is {system.label}, but the design space {space.name} has "
-                f"{known}; see --memory"
+                f"{', '.join(known) or 'none'}; see --memory"
             )
         size = replace(size, memory=system.label)
     links = space.axes.links or ()
@@ -328,33 +327,31 @@ def _check_die(space: DesignSpace, source: str) -> None:
 
 
 def _check_clock(ghz: float, platform: Platform, file: FileRefusals, key: str) -> None:
-    die = platform.technology.die
+    die, given = platform.technology.die, f"{ghz:g} GHz"
     if die is None:
-        file.require(
-            LEAST_GHZ <= ghz < math.inf, key, f"{ghz:g} GHz", f"at least {LEAST_GHZ:g} GHz"
-        )
+        file.require(LEAST_GHZ <= ghz < math.inf, key, given, f"at least {LEAST_GHZ:g} GHz")
         return
     most = maximum_frequency_hz(die) / GIGA
     allowed = f"at least {LEAST_GHZ:g} and at most {most:.3g} GHz in {platform.technology.name}"
-    file.require(LEAST_GHZ <= ghz <= most, key, f"{ghz:g} GHz", allowed)
+    file.require(LEAST_GHZ <= ghz <= most, key, given, allowed)
 
 
 def _check(stated: DesignSpaceFile, path: Path) -> None:
     file = FileRefusals(path)
-    for axis, values in vars(stated.axes).items():
-        if values is not None:
-            if not file.require(len(values) > 0, f"axes.{axis}", "empty", "one or more values"):
-                continue
-            file.require(
-                len(set(values)) == len(values), f"axes.{axis}", list(values), "without repetition"
-            )
-            if axis not in TEXTS:
-                _check_values(axis, values, file)
-    grid = math.prod(len(values) for values in vars(stated.axes).values() if values is not None)
-    most = LARGEST_GRID * MOST_PARTS
-    file.require(
-        grid <= most, "axes", f"a grid of {grid:,} chips", f"at most {most:,}; list fewer values"
-    )
+    axes = {axis: values for axis, values in vars(stated.axes).items() if values is not None}
+    for axis, values in axes.items():
+        key = f"axes.{axis}"
+        if not file.require(len(values) > 0, key, "empty", "one or more values"):
+            continue
+        distinct = len(set(values)) == len(values)
+        file.require(distinct, key, list(values), "without repetition")
+        if axis not in TEXTS:
+            largest = max(values)
+            file.require(min(values) > 0, key, list(values), "positive")
+            file.require(largest <= LARGEST_VALUE, key, largest, f"at most {LARGEST_VALUE}")
+    grid, most = math.prod(map(len, axes.values())), LARGEST_GRID * MOST_PARTS
+    fewer = f"at most {most:,}; list fewer values"
+    file.require(grid <= most, "axes", f"a grid of {grid:,} chips", fewer)
     budget = stated.budget
     stated_once = (budget.accelerator is None) != (budget.area_mm2 is None)
     file.require(stated_once, "budget", vars(budget), "either an accelerator or an area_mm2")
@@ -364,12 +361,8 @@ def _check(stated: DesignSpaceFile, path: Path) -> None:
     file.require(0 <= fraction <= 1, "keep.minimum_area_fraction", fraction, "between 0 and 1")
     names = [chip.name for chip in stated.references]
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    file.require(
-        twice is None,
-        "references",
-        f"{twice!r} several times",
-        "every chip under a name of its own",
-    )
+    own_names = "every chip under a name of its own"
+    file.require(twice is None, "references", f"{twice!r} several times", own_names)
     chips = [
         ("budget.accelerator", budget.accelerator),
         *((f"references.{c.name}", c.accelerator) for c in stated.references),
@@ -377,17 +370,6 @@ def _check(stated: DesignSpaceFile, path: Path) -> None:
     for key, chip in chips:
         if chip is not None:
             sizes = [value for value in vars(chip).values() if isinstance(value, int)]
-            file.require(
-                0 < min(sizes) <= max(sizes) <= LARGEST_VALUE,
-                key,
-                vars(chip),
-                f"positive and at most {LARGEST_VALUE}",
-            )
+            possible = 0 < min(sizes) <= max(sizes) <= LARGEST_VALUE
+            file.require(possible, key, vars(chip), f"positive and at most {LARGEST_VALUE}")
     file.raise_any()
-
-
-def _check_values(axis: str, values: Sequence[float], file: FileRefusals) -> None:
-    file.require(min(values) > 0, f"axes.{axis}", list(values), "positive")
-    file.require(
-        max(values) <= LARGEST_VALUE, f"axes.{axis}", max(values), f"at most {LARGEST_VALUE}"
-    )

@@ -9,7 +9,7 @@ from phaze_common.echo import as_given, clipped
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 from phaze_common.yaml_files import read_yaml
-from third_party.cases import integer
+from third_party.cases import integer, is_number
 
 Record = TypeVar("Record")
 
@@ -53,13 +53,8 @@ def positive(value: Any, name: str, *, zero: bool = False) -> float:
     or something else; ``name`` says what."""
     if value is None:
         raise InputError(f"{name} is missing; add it")
-    if (
-        not isinstance(value, int | float)
-        or isinstance(value, bool)
-        or not math.isfinite(value)
-        or value < 0
-        or not (value or zero)
-    ):
+    possible = is_number(value) and math.isfinite(value) and value >= 0
+    if not possible or not (value or zero):
         raise InputError(
             f"{name} is {as_given(value)}; it must be a number "
             f"{'of at least 0' if zero else 'above 0'}"
