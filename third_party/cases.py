@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from phaze_common.echo import as_given, say
 from phaze_common.errors import InputError, PhazeError
@@ -94,7 +94,7 @@ def answers_of(
     return answers
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether a value of JSON is a number, which true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
