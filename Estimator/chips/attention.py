@@ -70,11 +70,8 @@ def attention_traffic(
     passes = np.where(
         streamed_rows * streamed_row + kept_row <= capacity_bytes, 1.0, divide_up(kept_rows, tile)
     )
-    again = (
-        _streamed_again(passes, streamed_rows, mask, pieces, keys_kept=backward)
-        * scores.batch
-        * streamed_again
-    )
+    rows_again = _streamed_again(passes, streamed_rows, mask, pieces, keys_kept=backward)
+    again = rows_again * scores.batch * streamed_again
     scores_bytes = pieces * scores.batch * scores.m * scores.n * element_bytes
     # every product moves them, and the softmax moves them back
     again = np.minimum(again, 2 * len(gemms) * scores_bytes)

@@ -174,10 +174,8 @@ def dies_per_wafer(area_mm2: ArrayLike, die: DieProcess) -> FloatArray:
 def die_cost_usd(area_mm2: ArrayLike, die: DieProcess, prices: Prices) -> FloatArray:
     """Dollars of a die that can be sold, tested; shape of ``area_mm2``."""
     sold = _sold_share(area_mm2, die, prices)
-    cost: FloatArray = (
-        die.wafer_price.value / dies_per_wafer(area_mm2, die) + prices.die_test.value
-    ) / sold
-    return cost
+    made: FloatArray = die.wafer_price.value / dies_per_wafer(area_mm2, die)
+    return (made + prices.die_test.value) / sold
 
 
 def _sold_share(area_mm2: ArrayLike, die: DieProcess, prices: Prices) -> FloatArray:
@@ -200,11 +198,9 @@ def chip_price(
     memory_usd = np.full_like(total, memory.capacity_gib * memory.memory.price_per_gib.value)
     joined = count + memory.stacks * memory.memory.interposer
     carried = (count > 1) | memory.memory.interposer
-    carrier_mm2 = np.where(
-        carried,
-        total + memory.stacks * memory.memory.interposer * prices.interposer_stack_area.value,
-        0.0,
-    )
+    stacks_on_interposer = memory.stacks * memory.memory.interposer
+    under_stacks_mm2 = stacks_on_interposer * prices.interposer_stack_area.value
+    carrier_mm2 = np.where(carried, total + under_stacks_mm2, 0.0)
     made = (
         total * prices.substrate.value
         + carrier_mm2 * prices.interposer.value
@@ -264,12 +260,8 @@ def embodied_carbon(
         + die.wafer_materials.value
     )
     wafer_cm2 = math.pi * (die.wafer_diameter.value / 2) ** 2 / MM2_PER_CM2
-    dies = (
-        count
-        * wafer_cm2
-        * per_cm2
-        / (dies_per_wafer(total / count, die) * _sold_share(total / count, die, prices))
-    )
+    sold = dies_per_wafer(total / count, die) * _sold_share(total / count, die, prices)
+    dies = count * wafer_cm2 * per_cm2 / sold
     return CarbonParts(
         dies=dies,
         package=(count + memory.stacks) * prices.package_carbon.value,

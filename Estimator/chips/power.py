@@ -108,11 +108,8 @@ def peak_power_parts(
     )
     lane = technology.vector_lane_energy.value + width * technology.l1_energy.value
     on_wires = technology.sram_energy.at(chips.glb_bytes) + die.network_energy.value
-    cycle_pj = (
-        macs * (product + from_buffer)
-        + lanes * lane
-        + platform.glb_bandwidth_bytes_per_cycle * on_wires
-    )
+    moved_pj = platform.glb_bandwidth_bytes_per_cycle * on_wires
+    cycle_pj = macs * (product + from_buffer) + lanes * lane + moved_pj
     # of dies in a row
     between = (parts.dies - 1) * memory.bandwidth_bytes_per_s * die.die_to_die_bandwidth.value
     off_chip_pj = (

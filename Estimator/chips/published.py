@@ -163,12 +163,8 @@ def searched_parts(published: PublishedDie) -> DieParts | None:
         return None
     platform = load_design_space(SPACES[published.technology]).platform
     memory = MemorySystem(load_memory(published.memory), published.stacks)
-    return die_parts(
-        AcceleratorSet.of([accelerator_of(published.chip, platform)]),
-        platform,
-        memory,
-        published.links.value,
-    )
+    chips = AcceleratorSet.of([accelerator_of(published.chip, platform)])
+    return die_parts(chips, platform, memory, published.links.value)
 
 
 def _mm2(um2: float) -> FloatArray:

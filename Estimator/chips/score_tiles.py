@@ -107,13 +107,9 @@ def met_rows(mask: ScoreMask, bounds: IntArray) -> IntArray:
     ``bounds`` to the next."""
     first = np.maximum(bounds[:-1] - mask.behind, 0)
     end = np.minimum(bounds[1:] + mask.before, mask.columns)
-    met: IntArray = np.sum(
-        [
-            np.maximum(np.minimum(end, last) - np.maximum(first, start), 0)
-            for start, last in mask.chunks
-        ],
-        axis=0,
-    )
+    met = np.zeros(len(first), dtype=np.int64)
+    for start, last in mask.chunks:
+        met += np.maximum(np.minimum(end, last) - np.maximum(first, start), 0)
     return met
 
 

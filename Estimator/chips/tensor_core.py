@@ -242,13 +242,8 @@ class TensorCoreModel:
     def _spread(self, gemm: Gemm) -> _Spread:
         splits = enumerate_splits(gemm, int(self._nums[-1]))
         batch, m, k, n = (
-            divide_up(size, parts)[:, None]
-            for size, parts in (
-                (gemm.batch, splits.batch),
-                (gemm.m, splits.m),
-                (gemm.k, splits.k),
-                (gemm.n, splits.n),
-            )
+            divide_up(getattr(gemm, name), getattr(splits, name))[:, None]
+            for name in ("batch", "m", "k", "n")
         )
         products = (gemm.batch * splits.m * splits.k * splits.n)[:, None]
         least = products * (m * k + k * n + m * n) * self.platform.bytes_per_element

@@ -146,11 +146,8 @@ def _calibration(device: Device, tables: Sequence[OperatorTable]) -> tuple[Calib
         for launch in sorted({row.operator.launch for row in table.rows}):
             rows = [row for row in table.rows if row.operator.launch == launch]
             errors = [Residual(row, isolated_s(row.operator, device)).error for row in rows]
-            mape, bias = float(np.mean(np.abs(errors))), float(np.mean(errors))
-            fresh.append(
-                Calibration(
-                    f"{table.name}: {launch}", len(rows), round(mape, 4), round(bias, 4) + 0.0
-                )
-            )
+            mape = round(float(np.mean(np.abs(errors))), 4)
+            bias = round(float(np.mean(errors)), 4) + 0.0
+            fresh.append(Calibration(f"{table.name}: {launch}", len(rows), mape, bias))
     renewed = {each.table for each in fresh}
     return (*(each for each in device.calibration if each.table not in renewed), *fresh)

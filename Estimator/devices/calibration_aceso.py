@@ -163,11 +163,8 @@ def _file_rows(path: Path) -> Iterator[MeasuredOperator]:
                 operator = operators.get((cells.get("op_name") or "", phase))
                 if operator is not None:
                     column = f"{phase}-compute"
-                    yield MeasuredOperator(
-                        operator,
-                        positive_number(cells.get(column) or "", column, where) * MICRO,
-                        where,
-                    )
+                    microseconds = positive_number(cells.get(column) or "", column, where)
+                    yield MeasuredOperator(operator, microseconds * MICRO, where)
     except csv.Error as error:
         raise InputError(
             f"{path}:{reader.line_num} is not CSV: {error}; correct it, or take it out of the "

@@ -54,13 +54,9 @@ def with_sizes(device: Device, sizes: DeviceSizes) -> Device:
             max(_values(device)),
         )
         peak_flops = sizes.peak_flops * TERA
-        matrix = replace(
-            matrix,
-            peak={
-                name: _new(peak_flops * (peak.value / own), peak)
-                for name, peak in matrix.peak.items()
-            },
-        )
+        peaks = matrix.peak.items()
+        new = {name: _new(peak_flops * (peak.value / own), peak) for name, peak in peaks}
+        matrix = replace(matrix, peak=new)
         changes.append(f"{number(sizes.peak_flops)} TFLOP/s")
     if not changes:
         return device

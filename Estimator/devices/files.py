@@ -131,14 +131,9 @@ def check_software(software: Software, source: Path | str) -> None:
     for function, composed in software.composed.items():
         _check_quantities(composed, file, f"composed.{function}.")
     passes = {phase.value for phase in Phase}
-    given = ", ".join(sorted(software.unfused_softmax_bytes))
-    both = passes == set(software.unfused_softmax_bytes)
-    file.require(
-        both,
-        "unfused_softmax_bytes",
-        f"given for {given or 'nothing'}",
-        f"given for {' and '.join(sorted(passes))}",
-    )
+    given = f"given for {', '.join(sorted(software.unfused_softmax_bytes)) or 'nothing'}"
+    both, wanted = passes == set(software.unfused_softmax_bytes), " and ".join(sorted(passes))
+    file.require(both, "unfused_softmax_bytes", given, f"given for {wanted}")
     file.raise_any()
 
 

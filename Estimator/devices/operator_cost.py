@@ -286,16 +286,12 @@ class DeviceModel(OperatorCostModel):
                 "scans: {peak: FLOP/s of the vector units, step: s}"
             )
         work = next(each for each in operator.vector if each.function in SCAN_OPERATIONS)
-        lanes_s = (
-            2
-            * sum(
-                each.elements * SCAN_OPERATIONS.get(each.function, 1.0) for each in operator.vector
-            )
-            / scans.peak.value
+        operations = sum(
+            each.elements * SCAN_OPERATIONS.get(each.function, 1.0) for each in operator.vector
         )
-        traffic_s = (
-            operator.bytes_read + operator.bytes_written
-        ) / self.device.memory.stream_bytes_per_s()
+        lanes_s = 2 * operations / scans.peak.value
+        moved = operator.bytes_read + operator.bytes_written
+        traffic_s = moved / self.device.memory.stream_bytes_per_s()
         if not operator.gemms:
             depth_s = 0.0 if work.function in PARALLEL_SCANS else work.steps * scans.step.value
             arithmetic_s = max(lanes_s, depth_s)

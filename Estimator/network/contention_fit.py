@@ -13,7 +13,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -66,13 +66,8 @@ class JointRows:
 
     def some(self, rows: NDArray[np.bool_]) -> JointRows:
         """Those of ``rows``."""
-        return JointRows(
-            self.device,
-            self.work[rows],
-            self.arrangement[rows],
-            self.arrangements,
-            self.seconds[rows],
-        )
+        work, arrangement = self.work[rows], self.arrangement[rows]
+        return replace(self, work=work, arrangement=arrangement, seconds=self.seconds[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,12 +231,8 @@ class _Constants:
                 if len(np.unique(work)) > 1:
                     line = np.polynomial.polynomial.polyfit(work, seconds, 1)
                 else:
-                    line = np.array(
-                        [
-                            LEAST_S,
-                            np.quantile(rows.seconds[used] / rows.work[used, place], QUICKEST),
-                        ]
-                    )
+                    rates = rows.seconds[used] / rows.work[used, place]
+                    line = np.array([LEAST_S, np.quantile(rates, QUICKEST)])
                 constants[first + kind] = np.maximum(line, LEAST_S * 1e-3)
         return np.concatenate([constants.T.ravel(), np.full(len(PAIRS), START)])
 

@@ -93,10 +93,6 @@ class CollectiveCosts:
 
     def of_group(self, group: int) -> tuple[AlgorithmCost, ...]:
         """The algorithms that the group of this number can use."""
-        costs = zip(
-            self.algorithms,
-            self.fixed_s[:, group].tolist(),
-            self.per_byte_s[:, group].tolist(),
-            strict=True,
-        )
+        fixed_s, per_byte_s = self.fixed_s[:, group].tolist(), self.per_byte_s[:, group].tolist()
+        costs = zip(self.algorithms, fixed_s, per_byte_s, strict=True)
         return tuple(AlgorithmCost(*cost) for cost in costs if math.isfinite(cost[1]))

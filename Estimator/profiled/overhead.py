@@ -85,12 +85,9 @@ def pass_starts_of(passes: Iterable[PassRow]) -> PassStarts:
     and long ones.
     """
     rows = tuple(passes)
-    return PassStarts(
-        *(
-            _start_s([row for row in rows if row.phase is phase])
-            for phase in (Phase.FORWARD, Phase.BACKWARD)
-        )
-    )
+    forward = [row for row in rows if row.phase is Phase.FORWARD]
+    backward = [row for row in rows if row.phase is Phase.BACKWARD]
+    return PassStarts(_start_s(forward), _start_s(backward))
 
 
 def run_again_s_of(passes: Iterable[PassRow]) -> float:
