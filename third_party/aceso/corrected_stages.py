@@ -129,13 +129,10 @@ def embedding_us(work: StageWork) -> float:
         return 0.0
     shared_mib = min(mib for mib, _ in holders.values())
     (root, (_, parts)), *others = holders.items()
-    node = work.plan.device_ends[root] // work.per_node
-    return sum(
-        2.0
-        * pair_us(
-            work.database,
-            shared_mib / min(parts, own),
-            between_nodes=work.plan.device_ends[stage] // work.per_node != node,
-        )
-        for stage, (_, own) in others
-    )
+    nodes = [end // work.per_node for end in work.plan.device_ends]
+    total_us = 0.0
+    for stage, (_, own) in others:
+        between = nodes[stage] != nodes[root]
+        size_mib = shared_mib / min(parts, own)
+        total_us += 2.0 * pair_us(work.database, size_mib, between_nodes=between)
+    return total_us

@@ -173,12 +173,8 @@ class NetworkQuantities(MappingQuantities):
 
     @calculated("the embedding's shared out among the layers")
     def number_of_parameters_per_layer(self) -> FloatArray:
-        projections = (
-            self.dim_query_weight
-            + self.dim_key_weight
-            + self.dim_value_weight
-            + self.projection_weight
-        )
+        of_inputs = self.dim_query_weight + self.dim_key_weight + self.dim_value_weight
+        projections = of_inputs + self.projection_weight
         return (
             projections * self.key_query_value_length * self.attention_heads
             + self.feedforward_bias_1

@@ -82,12 +82,7 @@ def _price_document(price: Price | None) -> dict[str, Any] | None:
     if price is None:
         return None
     parts = {field.name: float(getattr(price.parts, field.name)) for field in fields(Parts)}
-    return {
-        "seconds": price.seconds,
-        "memory_bytes": price.memory_bytes,
-        "feasible": price.feasible,
-        "parts": parts,
-    }
+    return vars(price) | {"parts": parts}
 
 
 def comparison_lines(comparison: Comparison, title: str) -> list[str]:

@@ -120,12 +120,8 @@ def own_parts(plan: PreparedPlan, iteration: Iteration, device: DeviceModel) -> 
     held = priced.layers_of(priced.busiest_stage)
     ends = [layer for layer in held if layer in (0, len(costs.sizes.sequence) - 1)]
     passes = (costs.forward, costs.backward)
-    of_ends = [
-        summed_parts(
-            each, 0, [costs.sizes.sequence[layer] for layer in ends], priced.rates.straggler_excess
-        )
-        for each in passes
-    ]
+    kinds, excess = [costs.sizes.sequence[layer] for layer in ends], priced.rates.straggler_excess
+    of_ends = [summed_parts(each, 0, kinds, excess) for each in passes]
     distinct = [
         costs.graph.layers[costs.graph.sequence[layer]] for layer in held if layer not in ends
     ]

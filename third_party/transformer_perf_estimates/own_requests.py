@@ -202,14 +202,8 @@ class OwnQuestion:
         """A request of ``settings`` on top of those that all have in common. Raises InputError:
         they contradict each other, the model or the hardware."""
         files = HardwareFiles({("cluster", CLUSTER): self.hardware.cluster})
-        return resolve(
-            {},
-            self._base_settings() | dict(settings),
-            mode,
-            source=SOURCE,
-            files=files,
-            chunk_layers=chunk_layers,
-        )
+        settings = self._base_settings() | dict(settings)
+        return resolve({}, settings, mode, source=SOURCE, files=files, chunk_layers=chunk_layers)
 
 
 def own_model(model: TransformerModel) -> str:
