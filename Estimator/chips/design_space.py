@@ -152,10 +152,10 @@ class DesignSpace:
             )
         each = math.prod(self.grid[1:])
         found = [
-            self._kept(self._columns(part, place * each), variant)
+            self._of_variant(self._columns(part, place * each), variant)
             for place, variant in enumerate(self.variants)
         ]
-        every = AcceleratorSet.joined([kept.chips for kept in found])
+        every = AcceleratorSet.joined([each.chips for each in found])
         if not len(every) and part.count == 1:
             self._refuse_empty(found)
         return every
@@ -213,12 +213,12 @@ class DesignSpace:
         if all(edge_problem(largest, memory, dies).all() for memory in memories):
             check_edge(largest, min(memories, key=lambda memory: memory.edge_mm), int(dies[-1]))
 
-    def _refuse_empty(self, found: Sequence[_Kept]) -> None:
+    def _refuse_empty(self, found: Sequence[_OfVariant]) -> None:
         if self.limits.any:
             every = self._slowest(replace(self, limits=NO_LIMITS).generate())
             refuse_none_left(self.limits, self.name, self.whole(every))
         self._refuse_edges()
-        least, most = min(kept.least_mm2 for kept in found), max(kept.most_mm2 for kept in found)
+        least, most = min(each.least_mm2 for each in found), max(each.most_mm2 for each in found)
         raise InputError(
             f"design space {self.name} is empty: of {math.prod(self.grid)} accelerators ({least:g} "
             f"to {most:g} mm2) none passes the budget of {self.budget_mm2:g} mm2 and the keep "
@@ -249,23 +249,20 @@ class DesignSpace:
             return self.link_bandwidth_bytes_per_s
         return own_links(chip.links).bandwidth_bytes_per_s
 
-    def _kept(self, columns: dict[str, IntArray], variant: Variant) -> _Kept:
+    def _of_variant(self, columns: dict[str, IntArray], variant: Variant) -> _OfVariant:
         """The chips with one memory and links, and the range of all areas."""
         area = np.zeros(len(columns["num_tc"]))
         chips = AcceleratorSet(**columns, area_mm2=area, variants=(variant,))
         area = self.whole(chips).area_mm2
         chips = replace(chips, area_mm2=area)
-        kept = area >= self.keep.minimum_area_fraction * self.budget_mm2
+        within = area >= self.keep.minimum_area_fraction * self.budget_mm2
         if self.keep.any_single_tc:
-            kept |= chips.num_tc == 1
+            within |= chips.num_tc == 1
         if self.keep.any_single_vc:
-            kept |= chips.num_vc == 1
-        kept &= area <= self.budget_mm2
-        return _Kept(
-            self._clocked(chips.some(kept)),
-            float(area.min(initial=math.inf)),
-            float(area.max(initial=0.0)),
-        )
+            within |= chips.num_vc == 1
+        within &= area <= self.budget_mm2
+        least, most = float(area.min(initial=math.inf)), float(area.max(initial=0.0))
+        return _OfVariant(self._clocked(chips.some(within)), least, most)
 
     def _clocked(self, chips: AcceleratorSet) -> AcceleratorSet:
         """``chips`` within the limits at the clocks of the space, without any at the highest that
@@ -288,7 +285,7 @@ class DesignSpace:
 
 
 @dataclass(frozen=True, eq=False)
-class _Kept:
+class _OfVariant:
     """Chips of a space with one memory and links, and the least and the largest area on its
     grid."""
 
