@@ -24,10 +24,8 @@ from phaze_common.suggestions import nearest
 Record = TypeVar("Record")
 EVERY = "*"
 FORM = "KIND.NAME=VALUE or KIND.NAME=2x, such as platform.glb_bandwidth=2x"
-LEAST, MOST = (
-    1e-30,
-    1e30,
-)  # that a constant can be beside 0, in any unit; sums and quotients of such are finite
+# that a constant can be beside 0, in any unit; sums and quotients of such are finite
+LEAST, MOST = 1e-30, 1e30
 
 
 class Kind(StrEnum):
@@ -72,28 +70,23 @@ class ConstantChange:
         if kind not in kinds:
             hint = nearest(kind, kinds, f"give {', '.join(kinds)}")
             raise InputError(f"{text!r:.200}: there are no constants of {kind!r:.100}; {hint}")
-        number = given.removesuffix("x")
+        path = tuple(rest.split("."))
         try:
-            amount = float(number)
+            amount = float(given.removesuffix("x"))
         except ValueError:
             amount = math.nan
-        if (
-            amount != amount
-            and any(letter.isdigit() for letter in given)
-            and given[-1].isalpha()
-            and not given.endswith("x")
-        ):
-            return ConstantChange(text, Kind(kind), tuple(rest.split(".")), None, None, given)
+        with_unit = any(letter.isdigit() for letter in given) and given[-1].isalpha()
+        if math.isnan(amount) and with_unit and not given.endswith("x"):
+            return ConstantChange(text, Kind(kind), path, None, None, given)
         if not _possible(amount):
             raise InputError(
                 f"{text!r:.200}: the value is {given!r:.100}, but must be zero or a positive "
                 f"number from {LEAST:g} to {MOST:g}, "
                 "in the unit of the record or with one of its own, or a factor as 2x"
             )
-        factor = amount if given.endswith("x") else None
-        return ConstantChange(
-            text, Kind(kind), tuple(rest.split(".")), factor, amount if factor is None else None
-        )
+        if given.endswith("x"):
+            return ConstantChange(text, Kind(kind), path, factor=amount, value=None)
+        return ConstantChange(text, Kind(kind), path, factor=None, value=amount)
 
     def of(self, record: Record) -> Record:
         """``record`` with the change.
@@ -118,21 +111,19 @@ class ConstantChange:
         if not is_dataclass(record) or isinstance(
             record, Quantity | UncertainQuantity | CapacityTable
         ):
-            raise InputError(
-                f"{self.asked!r:.200}: there is nothing called {path[0]!r:.100} below it; write "
-                f"{FORM}"
-            )
+            raise self._wrong(f"there is nothing called {path[0]!r:.100} below it; write {FORM}")
         key = self._named(path[0], [entry.name for entry in fields(record)])
         return replace(record, **{key: self._changed(getattr(record, key), path[1:], key)})  # type: ignore[type-var]
+
+    def _wrong(self, problem: str) -> InputError:
+        return InputError(f"{self.asked!r:.200}: {problem}")
 
     def _in_list(self, record: tuple[Any, ...], path: Sequence[str]) -> tuple[Any, ...]:
         if path[0] == EVERY:
             return tuple(self._changed(each, path[1:]) for each in record)
         if not path[0].isdecimal() or int(path[0]) >= len(record):
             allowed = f"give 0 to {len(record) - 1}, or * for all"
-            raise InputError(
-                f"{self.asked!r:.200}: {path[0]!r:.100} is none of {len(record)} entries; {allowed}"
-            )
+            raise self._wrong(f"{path[0]!r:.100} is none of {len(record)} entries; {allowed}")
         at = int(path[0])
         return (*record[:at], self._changed(record[at], path[1:]), *record[at + 1 :])
 
@@ -142,14 +133,12 @@ class ConstantChange:
         if name in names or len(longer) == 1:
             return name if name in names else longer[0]
         hint = nearest(name, names, f"there are {', '.join(names)}")
-        raise InputError(f"{self.asked!r:.200}: {self.kind} has no constant {name!r:.100}; {hint}")
+        raise self._wrong(f"{self.kind} has no constant {name!r:.100}; {hint}")
 
     def _applied(self, value: Any, unit: str) -> Any:
         if isinstance(value, CapacityTable):
             if self.factor is None:
-                raise InputError(
-                    f"{self.asked!r:.200}: it is a table by capacity; give a factor, as 2x"
-                )
+                raise self._wrong("it is a table by capacity; give a factor, as 2x")
             return replace(value, value=tuple(self.factor * each for each in value.value))
         if isinstance(value, Quantity | UncertainQuantity):
             now = self._number(value.value, value.unit)
@@ -164,24 +153,18 @@ class ConstantChange:
         if isinstance(value, bool) or not isinstance(value, int | float):
             what = f"a group of {len(fields(value))}" if is_dataclass(value) else repr(value)[:100]
             what = f"a list of {len(value)}" if isinstance(value, tuple | dict) else what
-            raise InputError(
-                f"{self.asked!r:.200}: it is {what}, not a number; name one of its parts, or "
-                "another constant"
-            )
-        return (
-            round(self._number(value, unit))
-            if isinstance(value, int)
-            else self._number(value, unit)
-        )
+            other = "name one of its parts, or another constant"
+            raise self._wrong(f"it is {what}, not a number; {other}")
+        if isinstance(value, int):
+            return round(self._number(value, unit))
+        return self._number(value, unit)
 
     def _number(self, value: float, unit: str) -> float:
         """What is asked in place of a ``value`` in ``unit``."""
         now = self._stated(value, unit)
         if not _possible(now if now > 0 else -now):
-            raise InputError(
-                f"{self.asked!r:.200}: the constant must be zero or from {LEAST:g} to {MOST:g} "
-                f"{unit}".rstrip()
-            )
+            allowed = f"zero or from {LEAST:g} to {MOST:g} {unit}".rstrip()
+            raise self._wrong(f"the constant must be {allowed}")
         return float(now)
 
     def _stated(self, value: float, unit: str) -> float | Fraction:
@@ -189,16 +172,12 @@ class ConstantChange:
             return self.factor * value
         if self.measured is not None:
             if not is_measured(unit):
-                raise InputError(
-                    f"{self.asked!r:.200}: the constant is no measured one; give a number without "
-                    "a unit, or a factor as 2x"
-                )
+                number = "give a number without a unit, or a factor as 2x"
+                raise self._wrong(f"the constant is no measured one; {number}")
             try:
                 return in_unit(self.measured, unit)
             except QuantityError as error:
-                raise InputError(
-                    f"{self.asked!r:.200}: {error}; or give a factor, as 2x"
-                ) from error
+                raise self._wrong(f"{error}; or give a factor, as 2x") from error
         assert self.value is not None
         return self.value
 

@@ -13,9 +13,8 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from Estimator.chips.accelerator import IntArray
-from Estimator.chips.technology import FloatArray
 from GraphExtractor.graph import OperatorGraph
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.errors import PhazeError
 
 Seconds = TypeVar("Seconds", float, FloatArray)

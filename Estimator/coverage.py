@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from Estimator.chips.technology import FloatArray
 from GraphExtractor.graph import LayerGraph, ModelGraph, Operator, OperatorGraph, Recompute
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import InputError
 from phaze_common.numbers import share
 

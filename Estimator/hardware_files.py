@@ -5,6 +5,7 @@ Unknown names, unreadable files, bad keys, units and values are refused with an 
 """
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -23,11 +24,8 @@ from phaze_common.records import read_yaml, to_record
 from phaze_common.refusals import FileRefusals
 from phaze_common.suggestions import nearest
 
-LARGEST_L2_PER_PE, LARGEST_L2, LARGEST_ELEMENT = (
-    2**20,
-    2**40,
-    64,
-)  # bytes; times 2^40 elements of a core they stay in 64 bits
+# bytes; times 2^40 elements of a core they stay in 64 bits
+LARGEST_L2_PER_PE, LARGEST_L2, LARGEST_ELEMENT = 2**20, 2**40, 64
 HARDWARE = Path(__file__).parent / "hardware"
 LISTED = frozenset(
     {"devices", "clusters", "software", "design_spaces", "technologies", "memories", "prices"}
@@ -41,16 +39,13 @@ class PlatformFile:
     frequency: Annotated[Quantity, "Hz"]  # clock
     hbm_bandwidth: Annotated[Quantity, "bytes/s"]  # memory of the device
     glb_bandwidth: Annotated[Quantity, "bytes/cycle"]  # global buffer of a chip
-    dataflows: tuple[
-        Dataflow, ...
-    ]  # what a tensor core may keep in place: ws, os, is (weights, outputs, inputs)
-    weight_load: Annotated[
-        Quantity, "rows/cycle"
-    ]  # how fast a systolic array takes a new stationary tile
+    # what a tensor core may keep in place: ws, os, is (weights, outputs, inputs)
+    dataflows: tuple[Dataflow, ...]
+    # how fast a systolic array takes a new stationary tile
+    weight_load: Annotated[Quantity, "rows/cycle"]
     startup: Annotated[Quantity, "s"]  # fixed cost of starting an operator
-    concurrent_tc_share: Annotated[
-        Quantity, "fraction"
-    ]  # of GLB and HBM that tensor cores have when single cores run operators
+    # of GLB and HBM that tensor cores have when single cores run operators
+    concurrent_tc_share: Annotated[Quantity, "fraction"]
     l2_per_pe: Annotated[Quantity, "bytes"]  # buffer of a core, per processing element
     l2_minimum: Annotated[Quantity, "bytes"]  # the smallest buffer of a core
     element: Annotated[Quantity, "bytes"]  # of tensors
@@ -70,9 +65,8 @@ class VectorFunctionsFile:
 
     unit: str  # cycles/element
     sources: dict[str, str]  # texts, by the keys that functions name
-    functions: dict[
-        str, FunctionCost
-    ]  # costs by function; add is the price of functions that are not listed
+    # costs by function; add is the price of functions that are not listed
+    functions: dict[str, FunctionCost]
 
 
 def hardware_path(kind: str, name_or_path: str, relative_to: Path | None = None) -> Path:
@@ -108,62 +102,40 @@ def hardware_names(kind: str) -> tuple[str, ...]:
     return tuple(sorted(file.stem for file in (HARDWARE / kind).glob("*.yaml")))
 
 
-def require(
-    condition: bool, source: Path | FileRefusals, key: str, given: object, allowed: str
-) -> bool:
-    """Refuse a value that parses but makes no sense: at once, or with the others of its file;
-    returns ``condition``."""
-    if isinstance(source, FileRefusals):
-        return source.require(condition, key, given, allowed)
-    if not condition:
-        raise InputError(f"{source}: {key} is {given}; it must be {allowed}")
-    return condition
-
-
 def load_technology(name_or_path: str, relative_to: Path | None = None) -> Technology:
     """Read a technology."""
     path = hardware_path("technologies", name_or_path, relative_to)
     technology = to_record(Technology, TECHNOLOGY.current(read_yaml(path), str(path)), str(path))
     file = FileRefusals(path)
-    require(technology.node_nm > 0, file, "node_nm", technology.node_nm, "positive")
+    file.require(technology.node_nm > 0, "node_nm", technology.node_nm, "positive")
     for key, unit in units_of(Technology).items():
         entry: Quantity | CapacityTable = getattr(technology, key)
-        require(entry.unit == unit, file, f"{key}.unit", repr(entry.unit), repr(unit))
+        file.require(entry.unit == unit, f"{key}.unit", repr(entry.unit), repr(unit))
         if isinstance(entry, CapacityTable):
             _check_table(entry, file, key)
         else:
-            require(entry.value >= 0, file, f"{key}.value", entry.value, "zero or positive")
-    problems = (
-        []
-        if technology.die is None
-        else [*quantity_problems(technology.die, "die"), *process_problems(technology.die)]
-    )
-    for problem in problems:
-        file.add(InputError(f"{path}: {problem}"))
+            file.require(entry.value >= 0, f"{key}.value", entry.value, "zero or positive")
+    if technology.die is not None:
+        for problem in (
+            *quantity_problems(technology.die, "die"),
+            *process_problems(technology.die),
+        ):
+            file.add(InputError(f"{path}: {problem}"))
     file.raise_any()
     return technology
 
 
 def _check_table(table: CapacityTable, file: FileRefusals, key: str) -> None:
     points = table.capacity_bytes
-    require(len(points) >= 2, file, f"{key}.capacity_bytes", list(points), "two or more capacities")
+    file.require(len(points) >= 2, f"{key}.capacity_bytes", list(points), "two or more capacities")
     given = f"{len(table.value)} numbers"
-    require(
-        len(points) == len(table.value),
-        file,
-        f"{key}.value",
-        given,
-        f"{len(points)}, one per capacity",
+    file.require(
+        len(points) == len(table.value), f"{key}.value", given, f"{len(points)}, one per capacity"
     )
     rising = not points or (points[0] > 0 and all(low < high for low, high in pairwise(points)))
-    require(rising, file, f"{key}.capacity_bytes", list(points), "positive and ascending")
-    require(
-        min(table.value, default=1) > 0,
-        file,
-        f"{key}.value",
-        min(table.value, default=1),
-        "positive",
-    )
+    file.require(rising, f"{key}.capacity_bytes", list(points), "positive and ascending")
+    least = min(table.value, default=1)
+    file.require(least > 0, f"{key}.value", least, "positive")
 
 
 def load_platform(
@@ -178,14 +150,14 @@ def load_platform(
     file = FileRefusals(path)
     for key, unit in units_of(PlatformFile).items():
         entry: Quantity = getattr(stated, key)
-        require(entry.unit == unit, file, f"{key}.unit", repr(entry.unit), repr(unit))
+        file.require(entry.unit == unit, f"{key}.unit", repr(entry.unit), repr(unit))
     for key, most in (
         ("l2_per_pe", LARGEST_L2_PER_PE),
         ("l2_minimum", LARGEST_L2),
         ("element", LARGEST_ELEMENT),
     ):
         given = getattr(stated, key).value
-        require(given <= most, file, f"{key}.value", given, f"at most {most} bytes")
+        file.require(given <= most, f"{key}.value", given, f"at most {most} bytes")
     file.raise_any()  # numbers of other units mean nothing
     platform = Platform(
         frequency_hz=stated.frequency.value,
@@ -212,49 +184,33 @@ def check_platform(platform: Platform, source: Path | str) -> None:
         InputError: names ``source`` and the field.
     """
     file = FileRefusals(source)
-    require(len(platform.dataflows) > 0, file, "dataflows", "empty", "one or more of ws, os, is")
+    file.require(len(platform.dataflows) > 0, "dataflows", "empty", "one or more of ws, os, is")
     distinct = len(set(platform.dataflows)) == len(platform.dataflows)
-    require(
-        distinct,
-        file,
-        "dataflows",
-        f"a list of {len(platform.dataflows):,} with repetitions",
-        "each of ws, os, is at most once",
-    )
-    require(platform.startup_s >= 0, file, "startup_s", platform.startup_s, "zero or positive")
+    repeated = f"a list of {len(platform.dataflows):,} with repetitions"
+    file.require(distinct, "dataflows", repeated, "each of ws, os, is at most once")
+    file.require(platform.startup_s >= 0, "startup_s", platform.startup_s, "zero or positive")
     share = platform.concurrent_tc_share
-    require(0 < share < 1, file, "concurrent_tc_share", share, "between 0 and 1, both excluded")
+    file.require(0 < share < 1, "concurrent_tc_share", share, "between 0 and 1, both excluded")
     for entry in fields(platform):
         value = getattr(platform, entry.name)
         if entry.name != "startup_s" and isinstance(value, int | float):
-            require(value > 0, file, entry.name, value, "positive")
+            file.require(value > 0, entry.name, value, "positive")
     file.raise_any()
 
 
 def load_vector_functions(name_or_path: str, relative_to: Path | None = None) -> VectorFunctions:
     """Read the costs of vector functions."""
     path = hardware_path("vector_functions", name_or_path, relative_to)
-    stated = to_record(
-        VectorFunctionsFile, VECTOR_FUNCTIONS.current(read_yaml(path), str(path)), str(path)
-    )
+    current = VECTOR_FUNCTIONS.current(read_yaml(path), str(path))
+    stated = to_record(VectorFunctionsFile, current, str(path))
     file = FileRefusals(path)
-    require(stated.unit == "cycles/element", file, "unit", repr(stated.unit), "'cycles/element'")
-    require(
-        "add" in stated.functions,
-        file,
-        "functions",
-        "without 'add'",
-        "a mapping with 'add', the price of unknown functions",
-    )
+    file.require(stated.unit == "cycles/element", "unit", repr(stated.unit), "'cycles/element'")
+    mapping = "a mapping with 'add', the price of unknown functions"
+    file.require("add" in stated.functions, "functions", "without 'add'", mapping)
     for name, cost in stated.functions.items():
-        require(cost.cycles > 0, file, f"functions.{name}.cycles", cost.cycles, "positive")
-        require(
-            cost.source in stated.sources,
-            file,
-            f"functions.{name}.source",
-            repr(cost.source),
-            f"one of {list(stated.sources)}",
-        )
+        file.require(cost.cycles > 0, f"functions.{name}.cycles", cost.cycles, "positive")
+        known, sources = cost.source in stated.sources, f"one of {list(stated.sources)}"
+        file.require(known, f"functions.{name}.source", repr(cost.source), sources)
     file.raise_any()
     return VectorFunctions({name: cost.cycles for name, cost in stated.functions.items()})
 
@@ -267,9 +223,8 @@ def load_cluster(name_or_path: str) -> Cluster:
     if profile_folder(name_or_path) is not None and name_or_path not in hardware_names("clusters"):
         return profiled_cluster(name_or_path)
     path = hardware_path("clusters", name_or_path)
-    cluster = to_record(
-        Cluster, _without_sources(CLUSTER.current(read_yaml(path), str(path))), str(path)
-    )
+    current = _without_sources(CLUSTER.current(read_yaml(path), str(path)))
+    cluster = to_record(Cluster, current, str(path))
     check_cluster(cluster, path)
     return cluster
 
@@ -292,79 +247,42 @@ def check_cluster(cluster: Cluster, source: Path | str) -> None:
         InputError: names ``source`` and the field.
     """
     file = FileRefusals(source)
-    require(cluster.num_devices > 0, file, "num_devices", cluster.num_devices, "positive")
-    require(len(cluster.tiers) > 0, file, "tiers", "empty", "one or more tiers, innermost first")
+    file.require(cluster.num_devices > 0, "num_devices", cluster.num_devices, "positive")
+    file.require(len(cluster.tiers) > 0, "tiers", "empty", "one or more tiers, innermost first")
     inner = 1
     for position, tier in enumerate(cluster.tiers):
         key = f"tiers.{position}"
-        require(
-            tier.bandwidth_bytes_per_s > 0,
-            file,
-            f"{key}.bandwidth_bytes_per_s",
-            tier.bandwidth_bytes_per_s,
-            "positive",
-        )
+        bandwidth, size = tier.bandwidth_bytes_per_s, tier.group_size
+        file.require(bandwidth > 0, f"{key}.bandwidth_bytes_per_s", bandwidth, "positive")
         _check_protocol(tier, file, key)
         if tier.short is not None:
             _check_protocol(tier.short, file, f"{key}.short")
-        for name in ("relay_stall", "inner_latency_s"):
-            require(
-                getattr(tier, name) >= 0,
-                file,
-                f"{key}.{name}",
-                getattr(tier, name),
-                "zero or positive",
-            )
-        nests = (
-            tier.group_size > 0
-            and tier.group_size % inner == 0
-            and (position == 0 or tier.group_size > inner)
-        )
-        require(
-            nests,
-            file,
-            f"{key}.group_size",
-            tier.group_size,
-            f"a larger multiple of the tier inside it ({inner})",
-        )
+        _check_from_zero(tier, ("relay_stall", "inner_latency_s"), file, key)
+        nests = size > 0 and size % inner == 0 and (position == 0 or size > inner)
+        multiple = f"a larger multiple of the tier inside it ({inner})"
+        file.require(nests, f"{key}.group_size", size, multiple)
         direct = tier.topology in {Topology.MESH, Topology.HYPERCUBE}
         beyond = "switch or torus or rail beyond the first tier"
-        require(not direct or position == 0, file, f"{key}.topology", tier.topology, beyond)
+        file.require(not direct or position == 0, f"{key}.topology", tier.topology, beyond)
         _check_places(cluster.tiers, position, file)
-        inner = max(tier.group_size, 1)
-    divided = sum(1 / tier.link_parts for tier in cluster.tiers if tier.link_parts > 0)
-    within = divided <= 1 + 1e-9
-    require(
-        within,
-        file,
-        "link_parts",
-        [tier.link_parts for tier in cluster.tiers],
-        "such that the parts make at most one whole",
-    )
-    spans = f"spanning all {cluster.num_devices} devices"
-    require(
-        not cluster.tiers or inner >= cluster.num_devices,
-        file,
-        "tiers",
-        f"a last tier of {inner}",
-        spans,
-    )
+        inner = max(size, 1)
+    parts = [tier.link_parts for tier in cluster.tiers]
+    within = sum(1 / each for each in parts if each > 0) <= 1 + 1e-9
+    file.require(within, "link_parts", parts, "such that the parts make at most one whole")
+    spans = not cluster.tiers or inner >= cluster.num_devices
+    every = f"spanning all {cluster.num_devices} devices"
+    file.require(spans, "tiers", f"a last tier of {inner}", every)
     if cluster.library is not None:
         share, copy = cluster.library.tree_efficiency, cluster.library.copy_share
-        require(0 < share <= 1, file, "library.tree_efficiency", share, "above 0 and at most 1")
-        require(copy >= 0, file, "library.copy_share", copy, "zero or positive")
+        file.require(0 < share <= 1, "library.tree_efficiency", share, "above 0 and at most 1")
+        file.require(copy >= 0, "library.copy_share", copy, "zero or positive")
     if cluster.hosts is not None:
         hosts = cluster.hosts
-        require(hosts.devices > 0, file, "hosts.devices", hosts.devices, "positive")
-        require(
-            0 < hosts.sharing <= max(hosts.devices, 1),
-            file,
-            "hosts.sharing",
-            hosts.sharing,
-            "1 to hosts.devices",
-        )
+        file.require(hosts.devices > 0, "hosts.devices", hosts.devices, "positive")
+        shared = 0 < hosts.sharing <= max(hosts.devices, 1)
+        file.require(shared, "hosts.sharing", hosts.sharing, "1 to hosts.devices")
         known = hosts.memory_bytes is None or hosts.memory_bytes > 0
-        require(known, file, "hosts.memory_bytes", hosts.memory_bytes, "positive")
+        file.require(known, "hosts.memory_bytes", hosts.memory_bytes, "positive")
     file.raise_any()
 
 
@@ -373,34 +291,22 @@ def _check_places(tiers: tuple[Tier, ...], position: int, file: FileRefusals) ->
     over a chip's own links."""
     tier, key = tiers[position], f"tiers.{position}"
     outside = position > 0 and tiers[position - 1].topology is Topology.SWITCH
-    rails = tier.topology is Topology.RAIL
-    require(
-        outside or not rails,
-        file,
-        f"{key}.topology",
-        tier.topology,
-        "a tier outside a switch, through which bytes change rails",
-    )
-    require(tier.link_parts >= 0, file, f"{key}.link_parts", tier.link_parts, "zero or positive")
+    possible = outside or tier.topology is not Topology.RAIL
+    changes = "a tier outside a switch, through which bytes change rails"
+    file.require(possible, f"{key}.topology", tier.topology, changes)
+    _check_from_zero(tier, ("link_parts",), file, key)
     own = not tier.link_parts or position == 0 or tier.topology is Topology.TORUS
-    require(
-        own,
-        file,
-        f"{key}.link_parts",
-        tier.link_parts,
-        "0, as ports beyond the first tier are no links of a chip's own",
-    )
+    ports = "0, as ports beyond the first tier are no links of a chip's own"
+    file.require(own, f"{key}.link_parts", tier.link_parts, ports)
 
 
 def _check_protocol(protocol: Tier | ShortProtocol, file: FileRefusals, key: str) -> None:
-    require(
-        protocol.latency_s >= 0, file, f"{key}.latency_s", protocol.latency_s, "zero or positive"
-    )
-    require(protocol.start_s >= 0, file, f"{key}.start_s", protocol.start_s, "zero or positive")
-    require(
-        0 < protocol.efficiency <= 1,
-        file,
-        f"{key}.efficiency",
-        protocol.efficiency,
-        "above 0 and at most 1",
-    )
+    _check_from_zero(protocol, ("latency_s", "start_s"), file, key)
+    reached = protocol.efficiency
+    file.require(0 < reached <= 1, f"{key}.efficiency", reached, "above 0 and at most 1")
+
+
+def _check_from_zero(record: object, names: Iterable[str], file: FileRefusals, key: str) -> None:
+    for name in names:
+        value = getattr(record, name)
+        file.require(value >= 0, f"{key}.{name}", value, "zero or positive")

@@ -6,9 +6,9 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.technology import FloatArray
 from Estimator.cost_model import PricedOperators, collective_positions
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind, OperatorGraph
+from phaze_common.array_types import FloatArray
 
 Seconds = TypeVar("Seconds", float, FloatArray)
 

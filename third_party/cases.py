@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from phaze_common.echo import as_given, say
 from phaze_common.errors import InputError, PhazeError
@@ -94,11 +94,15 @@ def answers_of(
     return answers
 
 
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a value of JSON is a number, which true and false are not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def integer(value: Any, name: str, least: int, most: int) -> int:
     """A whole number within bounds, such as 8 or 8.0. Raises InputError: it is something else;
     ``name`` says what."""
-    whole = not isinstance(value, bool) and isinstance(value, int | float) and value % 1 == 0
-    if not whole or not least <= value <= most:
+    if not is_number(value) or value % 1 != 0 or not least <= value <= most:
         raise InputError(
             f"{name} is {as_given(value)}; it must be a whole number from {least} to {most}"
         )

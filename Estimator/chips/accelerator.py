@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from Estimator.chips.axes import COLUMNS, SIZES
 from Estimator.chips.clock import at_frequency
 from Estimator.chips.memory import MemorySystem
-from Estimator.chips.technology import FloatArray, Technology
-
-IntArray = NDArray[np.int64]
+from Estimator.chips.technology import Technology
+from phaze_common.array_types import FloatArray, IntArray, fieldwise
 
 
 class Dataflow(StrEnum):
@@ -76,11 +75,8 @@ class Platform:
     technology: Technology
     vector_functions: VectorFunctions
     memories: tuple[MemorySystem, ...] = ()
-    supply_v: float | None = (
-        # that energies of ``technology`` are at, set by ``at``; None: the nominal one of the
-        # process
-        None
-    )
+    # that energies of ``technology`` are at, set by ``at``; None: the nominal one of the process
+    supply_v: float | None = None
 
     def memory(self, label: str) -> MemorySystem:
         """The one of ``memories`` that is called so."""
@@ -105,11 +101,9 @@ class Platform:
             memory = self.memory(variant.memory)
             technology = replace(technology, hbm_energy=memory.access_energy)
             platform = replace(platform, hbm_bandwidth_bytes_per_s=memory.bandwidth_bytes_per_s)
-        return (
-            platform
-            if technology is platform.technology
-            else replace(platform, technology=technology)
-        )
+        if technology is platform.technology:
+            return platform
+        return replace(platform, technology=technology)
 
 
 @dataclass(frozen=True)
@@ -159,8 +153,7 @@ class TensorCores:
 
     def some(self, places: IntArray) -> TensorCores:
         """Those at ``places``."""
-        columns = (self.num, self.width, self.depth, self.glb_bytes, self.variant)
-        return TensorCores(*(column[places] for column in columns))
+        return fieldwise(lambda column: column[places], self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,9 +171,7 @@ class VectorCores:
 
     def some(self, places: IntArray) -> VectorCores:
         """Those at ``places``."""
-        return VectorCores(
-            self.num[places], self.width[places], self.glb_bytes[places], self.variant[places]
-        )
+        return fieldwise(lambda column: column[places], self)
 
 
 @dataclass(frozen=True, eq=False)

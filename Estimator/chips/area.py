@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from Estimator.chips.accelerator import Accelerator, IntArray, Platform
-from Estimator.chips.technology import FloatArray
+from Estimator.chips.accelerator import Accelerator, Platform
+from phaze_common.array_types import FloatArray, IntArray
 
 UM2_PER_MM2 = 1e6
 

@@ -22,10 +22,10 @@ import numpy as np
 
 from Estimator.chips.score_tiles import met_columns, met_rows
 from Estimator.chips.systolic import divide_up
-from Estimator.chips.technology import FloatArray
 from Estimator.chips.tiling import ACCUMULATOR_BYTES
 from GraphExtractor.graph import Gemm
 from GraphExtractor.score_mask import ScoreMask
+from phaze_common.array_types import FloatArray
 
 STATISTICS_BYTES = 8  # running maximum and sum of a row of scores, fp32
 FORWARD_PRODUCTS = 2  # QK^T and AV; backward has five
@@ -64,22 +64,17 @@ def attention_traffic(
         streamed_row = (
             (head + value_head) * element_bytes + head * ACCUMULATOR_BYTES + STATISTICS_BYTES
         )
-        streamed_again = (
-            streamed_row + head * ACCUMULATOR_BYTES
-        )  # the query gradients are read and written
+        # the query gradients are read and written
+        streamed_again = streamed_row + head * ACCUMULATOR_BYTES
     tile = np.maximum(np.floor((capacity_bytes - 2 * streamed_row) / kept_row), 1)
     passes = np.where(
         streamed_rows * streamed_row + kept_row <= capacity_bytes, 1.0, divide_up(kept_rows, tile)
     )
-    again = (
-        _streamed_again(passes, streamed_rows, mask, pieces, keys_kept=backward)
-        * scores.batch
-        * streamed_again
-    )
+    rows_again = _streamed_again(passes, streamed_rows, mask, pieces, keys_kept=backward)
+    again = rows_again * scores.batch * streamed_again
     scores_bytes = pieces * scores.batch * scores.m * scores.n * element_bytes
-    again = np.minimum(
-        again, 2 * len(gemms) * scores_bytes
-    )  # every product moves them, and the softmax moves them back
+    # every product moves them, and the softmax moves them back
+    again = np.minimum(again, 2 * len(gemms) * scores_bytes)
     queries = min(compulsory_bytes, scores.batch * scores.m * head * element_bytes)
     return np.full_like(passes, pieces * queries), pieces * (compulsory_bytes - queries) + again
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import Platform
 from Estimator.chips.clock import maximum_frequency_hz
-from Estimator.chips.technology import FloatArray
 from Estimator.chips.whole_chip import WholeChips
+from phaze_common.array_types import FloatArray
 
 CLOCK_STEP = 0.05  # of the platform's clock, by which the clock falls where power binds
 
@@ -24,9 +24,8 @@ class ChipLimits:
     area_mm2: float | None = None
     power_w: float | None = None
     cost_usd: float | None = None
-    cluster_usd: float | None = (
-        None  # of all devices with servers and switches: it buys one of each chip at least
-    )
+    # of all devices with servers and switches: it buys one of each chip at least
+    cluster_usd: float | None = None
 
     @property
     def any(self) -> bool:

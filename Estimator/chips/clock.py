@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from Estimator.chips.process import DieProcess
 from phaze_common.errors import InputError
+from phaze_common.units import GIGA
 
 BISECTIONS = 60
-GHZ = 1e9
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,9 @@ class Clock:
 
 def _relative_speed(die: DieProcess, voltage: float) -> float:
     """``(V - Vt)^alpha / V`` of ``voltage`` over that of the nominal one."""
-    threshold, alpha, nominal = (
-        die.threshold_voltage.value,
-        die.velocity_saturation.value,
-        die.nominal_voltage.value,
-    )
+    threshold = die.threshold_voltage.value
+    alpha = die.velocity_saturation.value
+    nominal = die.nominal_voltage.value
     speed = ((voltage - threshold) / (nominal - threshold)) ** alpha * nominal / voltage
     return float(speed)
 
@@ -56,8 +54,8 @@ def at_frequency(die: DieProcess, frequency_hz: float) -> Clock:
     most = maximum_frequency_hz(die)
     if not 0 < frequency_hz <= most * (1 + 1e-12):
         raise InputError(
-            f"frequency is {frequency_hz / GHZ:g} GHz; this process allows above 0 and at most "
-            f"{most / GHZ:.3g} GHz"
+            f"frequency is {frequency_hz / GIGA:g} GHz; this process allows above 0 and at most "
+            f"{most / GIGA:.3g} GHz"
         )
     low, high = die.minimum_voltage.value, die.maximum_voltage.value
     wanted = frequency_hz / die.nominal_frequency.value

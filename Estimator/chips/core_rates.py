@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from Estimator.chips.accelerator import IntArray, Platform, Variant
-from Estimator.chips.technology import CapacityTable, FloatArray
+from Estimator.chips.accelerator import Platform, Variant
+from Estimator.chips.technology import CapacityTable
+from phaze_common.array_types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

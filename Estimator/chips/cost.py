@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated
 
@@ -26,9 +25,9 @@ from numpy.typing import ArrayLike
 from Estimator.chips.die import DieParts, added
 from Estimator.chips.memory import MemorySystem
 from Estimator.chips.process import DieProcess
-from Estimator.chips.technology import FloatArray
 from Estimator.hardware_files import hardware_path
 from Estimator.quantity import UncertainQuantity, quantity_problems
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import InputError
 from phaze_common.file_formats import PRICES
 from phaze_common.records import read_yaml, to_record
@@ -36,7 +35,7 @@ from phaze_common.units import GB
 
 MM2_PER_CM2 = 100.0
 HOURS_PER_YEAR = 8766.0
-G_PER_KG = W_PER_KW = 1000.0
+G_PER_KG = 1000.0
 MOST_TIERS = 64  # of switches
 
 
@@ -45,9 +44,8 @@ class Prices:
     """What is paid for beside wafers (``DieProcess``) and memory (``Memory``), as of ``date``."""
 
     date: str
-    salvaged: Annotated[
-        UncertainQuantity, "fraction"
-    ]  # of dies with defects, sold with fewer cores
+    # of dies with defects, sold with fewer cores
+    salvaged: Annotated[UncertainQuantity, "fraction"]
     die_test: Annotated[UncertainQuantity, "USD"]  # per die
     substrate: Annotated[UncertainQuantity, "USD per mm2"]  # of die area
     interposer: Annotated[UncertainQuantity, "USD per mm2"]  # of its own area
@@ -56,17 +54,15 @@ class Prices:
     assembly_yield: Annotated[UncertainQuantity, "fraction"]  # per die or stack that is joined
     board: Annotated[UncertainQuantity, "USD"]  # module, power delivery and cooling, per device
     link: Annotated[UncertainQuantity, "USD per GB/s"]  # cables and connectors, per GB/s each way
-    switch: Annotated[
-        UncertainQuantity, "USD per GB/s"
-    ]  # a port of a switch with its transceivers, per GB/s each way
+    # a port of a switch with its transceivers, per GB/s each way
+    switch: Annotated[UncertainQuantity, "USD per GB/s"]
     switch_radix: Annotated[UncertainQuantity, "count"]  # ports of a switch
     server: Annotated[UncertainQuantity, "USD"]  # host, storage and rack, per device
     host_power: Annotated[UncertainQuantity, "W"]  # host and fans, per device
     service: Annotated[UncertainQuantity, "years"]  # over which what was bought is written off
     utilisation: Annotated[UncertainQuantity, "fraction"]  # of the years of service, under load
-    pue: Annotated[
-        UncertainQuantity, "ratio"
-    ]  # energy of the data centre over that of its machines
+    # energy of the data centre over that of its machines
+    pue: Annotated[UncertainQuantity, "ratio"]
     electricity: Annotated[UncertainQuantity, "USD per kWh"]  # energy at the site
     grid_carbon: Annotated[UncertainQuantity, "g/kWh"]  # where the data centre is
     fab_carbon: Annotated[UncertainQuantity, "g/kWh"]  # where the fab is
@@ -118,13 +114,13 @@ class CarbonParts:
         return added([getattr(self, entry.name) for entry in fields(self)])
 
 
-def load_prices(name_or_path: str, relative_to: Path | None = None) -> Prices:
+def load_prices(name_or_path: str) -> Prices:
     """Read prices.
 
     Raises:
         InputError: no such file, or what is wrong in it.
     """
-    path = hardware_path("prices", name_or_path, relative_to)
+    path = hardware_path("prices", name_or_path)
     prices = to_record(Prices, PRICES.current(read_yaml(path), str(path)), str(path))
     for problem in quantity_problems(prices):
         raise InputError(f"{path}: {problem}")
@@ -148,9 +144,8 @@ def with_possible_ranges(prices: Prices) -> Prices:
     Raises:
         InputError: a value that cannot be.
     """
-    for key, (least, most) in {
-        key: (LEAST.get(key, 0.0), 1.0 if key in FRACTIONS else math.inf) for key in LIMITED
-    }.items():
+    for key in LIMITED:
+        least, most = LEAST.get(key, 0.0), 1.0 if key in FRACTIONS else math.inf
         price: UncertainQuantity = getattr(prices, key)
         if not least <= price.value <= most:
             bound = f"at least {least:g}" if price.value < least else f"at most {most:g}"
@@ -163,10 +158,8 @@ def with_possible_ranges(prices: Prices) -> Prices:
 
 def die_yield(area_mm2: ArrayLike, die: DieProcess) -> FloatArray:
     """Share of dies without a defect; shape of ``area_mm2``."""
-    alpha, defects = (
-        die.defect_clustering.value,
-        np.asarray(area_mm2, dtype=np.float64) / MM2_PER_CM2 * die.defect_density.value,
-    )
+    alpha = die.defect_clustering.value
+    defects = np.asarray(area_mm2, dtype=np.float64) / MM2_PER_CM2 * die.defect_density.value
     share: FloatArray = (1 + defects / alpha) ** -alpha
     return share
 
@@ -181,10 +174,8 @@ def dies_per_wafer(area_mm2: ArrayLike, die: DieProcess) -> FloatArray:
 def die_cost_usd(area_mm2: ArrayLike, die: DieProcess, prices: Prices) -> FloatArray:
     """Dollars of a die that can be sold, tested; shape of ``area_mm2``."""
     sold = _sold_share(area_mm2, die, prices)
-    cost: FloatArray = (
-        die.wafer_price.value / dies_per_wafer(area_mm2, die) + prices.die_test.value
-    ) / sold
-    return cost
+    made: FloatArray = die.wafer_price.value / dies_per_wafer(area_mm2, die)
+    return (made + prices.die_test.value) / sold
 
 
 def _sold_share(area_mm2: ArrayLike, die: DieProcess, prices: Prices) -> FloatArray:
@@ -207,19 +198,16 @@ def chip_price(
     memory_usd = np.full_like(total, memory.capacity_gib * memory.memory.price_per_gib.value)
     joined = count + memory.stacks * memory.memory.interposer
     carried = (count > 1) | memory.memory.interposer
-    carrier_mm2 = np.where(
-        carried,
-        total + memory.stacks * memory.memory.interposer * prices.interposer_stack_area.value,
-        0.0,
-    )
+    stacks_on_interposer = memory.stacks * memory.memory.interposer
+    under_stacks_mm2 = stacks_on_interposer * prices.interposer_stack_area.value
+    carrier_mm2 = np.where(carried, total + under_stacks_mm2, 0.0)
     made = (
         total * prices.substrate.value
         + carrier_mm2 * prices.interposer.value
         + joined * prices.assembly.value
     )
-    survive = np.where(
-        carried, prices.assembly_yield.value**joined, 1.0
-    )  # what fails takes its dies and stacks with it
+    # what fails takes its dies and stacks with it
+    survive = np.where(carried, prices.assembly_yield.value**joined, 1.0)
     lost = (dies + np.where(memory.memory.interposer, memory_usd, 0.0) + made) * (1 / survive - 1)
     return CostParts(
         dies=dies,
@@ -256,20 +244,6 @@ def clos_sizes(devices: int, prices: Prices) -> list[int]:
     return [int(size) for size in sizes]
 
 
-def energy_kwh(power_w: ArrayLike, prices: Prices) -> FloatArray:
-    """Energy of the years of service at so many watts of the device under load, host and data
-    centre included; as ``power_w``."""
-    hours = prices.service.value * HOURS_PER_YEAR * prices.utilisation.value
-    power = np.asarray(power_w, dtype=np.float64) + prices.host_power.value
-    energy: FloatArray = power / W_PER_KW * hours * prices.pue.value
-    return energy
-
-
-def energy_cost_usd(power_w: ArrayLike, prices: Prices) -> FloatArray:
-    """Dollars of ``energy_kwh``; shape of ``power_w``."""
-    return energy_kwh(power_w, prices) * prices.electricity.value
-
-
 def service_s(prices: Prices) -> float:
     """Seconds under load in the years of service, over which capital is spread."""
     return prices.service.value * HOURS_PER_YEAR * 3600.0 * prices.utilisation.value
@@ -286,21 +260,11 @@ def embodied_carbon(
         + die.wafer_materials.value
     )
     wafer_cm2 = math.pi * (die.wafer_diameter.value / 2) ** 2 / MM2_PER_CM2
-    dies = (
-        count
-        * wafer_cm2
-        * per_cm2
-        / (dies_per_wafer(total / count, die) * _sold_share(total / count, die, prices))
-    )
+    sold = dies_per_wafer(total / count, die) * _sold_share(total / count, die, prices)
+    dies = count * wafer_cm2 * per_cm2 / sold
     return CarbonParts(
         dies=dies,
         package=(count + memory.stacks) * prices.package_carbon.value,
         memory=np.full_like(total, memory.capacity_gib * memory.memory.carbon_per_gib.value),
         server=np.full_like(total, prices.server_carbon.value),
     )
-
-
-def operational_carbon_kg(power_w: ArrayLike, prices: Prices) -> FloatArray:
-    """Kilograms of CO2 equivalents of ``energy_kwh``; shape of ``power_w``."""
-    kg: FloatArray = energy_kwh(power_w, prices) * prices.grid_carbon.value / G_PER_KG
-    return kg

@@ -8,16 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import (
-    STANDARD,
-    Accelerator,
-    AcceleratorSet,
-    IntArray,
-    Platform,
-    Variant,
-)
+from Estimator.chips.accelerator import STANDARD, Accelerator, AcceleratorSet, Platform, Variant
 from Estimator.chips.axes import SIZES
 from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits, lowered_clocks
 from Estimator.chips.cost import Prices
@@ -26,12 +18,11 @@ from Estimator.chips.limit_refusals import refuse_none_left
 from Estimator.chips.own_links import own_links
 from Estimator.chips.space_part import WHOLE, SpacePart, part_numbers
 from Estimator.chips.whole_chip import WholeChips, whole_chips
+from phaze_common.array_types import BoolArray, IntArray
 from phaze_common.errors import InputError
-from phaze_common.units import MIB
+from phaze_common.units import GIGA, MIB
 
-GIGA = 1e9
 LARGEST_GRID = 5_000_000  # combinations of axis values, which bounds memory to about 2 GiB
-BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -52,6 +43,12 @@ class Axes:
     memory: tuple[str, ...] | None = None
     frequency_ghz: tuple[float, ...] | None = None
     links: tuple[str, ...] | None = None
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, ...]]:
+        """Values by ``SIZES``, of the buffer in bytes; none where lanes are as many as columns."""
+        cores = {name: getattr(self, name) or () for name in SIZES if name != "glb_bytes"}
+        return cores | {"glb_bytes": tuple(size * MIB for size in self.glb_mib)}
 
 
 @dataclass(frozen=True)
@@ -115,16 +112,7 @@ class DesignSpace:
     def grid(self) -> tuple[int, ...]:
         """How many values each axis has: memories and links, then ``SIZES``; clocks are chosen
         behind these."""
-        axes = self.axes
-        cores = (
-            axes.num_tc,
-            axes.num_vc,
-            axes.width,
-            axes.depth,
-            axes.width_vc or (None,),
-            axes.glb_mib,
-        )
-        return (len(self.variants), *map(len, cores))
+        return (len(self.variants), *(len(each) or 1 for each in self.axes.sizes.values()))
 
     @property
     def largest_mm2(self) -> float:
@@ -164,10 +152,10 @@ class DesignSpace:
             )
         each = math.prod(self.grid[1:])
         found = [
-            self._kept(self._columns(part, place * each), variant)
+            self._of_variant(self._columns(part, place * each), variant)
             for place, variant in enumerate(self.variants)
         ]
-        every = AcceleratorSet.joined([kept.chips for kept in found])
+        every = AcceleratorSet.joined([each.chips for each in found])
         if not len(every) and part.count == 1:
             self._refuse_empty(found)
         return every
@@ -184,64 +172,35 @@ class DesignSpace:
     def _places(self, chips: AcceleratorSet) -> IntArray:
         """Where ``chips`` are among the combinations of memories, links and sizes, shape
         (chips,)."""
-        axes, ids = self.axes, [(each.memory, each.links) for each in self.variants]
+        ids = [(each.memory, each.links) for each in self.variants]
         variants = np.array(
             [ids.index((each.memory, each.links)) for each in chips.variants], dtype=np.int64
         )[chips.variant]
-        named = {
-            "num_tc": axes.num_tc,
-            "num_vc": axes.num_vc,
-            "width": axes.width,
-            "depth": axes.depth,
-        }
-        named |= {
-            "width_vc": axes.width_vc or (),
-            "glb_bytes": tuple(size * MIB for size in axes.glb_mib),
-        }
-        found = [_places_of(getattr(chips, name), values) for name, values in named.items()]
+        sizes = self.axes.sizes.items()
+        found = [_places_of(getattr(chips, name), values) for name, values in sizes]
         places: IntArray = np.ravel_multi_index((variants, *found), self.grid)
         return places
 
     def place(self, chip: Accelerator) -> tuple[int, ...]:
         """Where ``chip`` is in the order of ``generate``: its places on the axes."""
         axes, hertz = self.axes, chip.frequency_hz or self.platform.frequency_hz
-        glb_bytes = tuple(size * MIB for size in axes.glb_mib)
         clocks = tuple(ghz * GIGA for ghz in axes.frequency_ghz or ())
-        lanes = axes.width_vc or ()
         return (
-            *(
-                _place(chip.memory_system, axes.memory or ()),
-                _place(chip.links, axes.links or ()),
-                _place(hertz, clocks),
-            ),
-            _place(chip.num_tc, axes.num_tc),
-            *(
-                _place(chip.num_vc, axes.num_vc),
-                _place(chip.width, axes.width),
-                _place(chip.depth, axes.depth),
-            ),
-            *(_place(chip.width_vc, lanes), _place(chip.glb_bytes, glb_bytes)),
+            _place(chip.memory_system, axes.memory or ()),
+            _place(chip.links, axes.links or ()),
+            _place(hertz, clocks),
+            *(_place(getattr(chip, name), values) for name, values in axes.sizes.items()),
         )
 
-    def _columns(self, part: SpacePart, first: int) -> tuple[IntArray, ...]:
-        """Sizes of the chips of ``part`` with the memory whose chips begin at the place
+    def _columns(self, part: SpacePart, first: int) -> dict[str, IntArray]:
+        """Sizes by name of the chips of ``part`` with the memory whose chips begin at the place
         ``first``."""
-        axes, shape = self.axes, self.grid[1:]
-        lanes = axes.width if axes.width_vc is None else axes.width_vc
-        places = np.unravel_index(part.places(first, first + math.prod(shape)) - first, shape)
-        if axes.width_vc is None:
-            places = (*places[:4], places[2], places[5])
-        values = (
-            axes.num_tc,
-            axes.num_vc,
-            axes.width,
-            axes.depth,
-            lanes,
-            tuple(size * MIB for size in axes.glb_mib),
-        )
-        return tuple(
-            np.array(axis, dtype=np.int64)[at] for axis, at in zip(values, places, strict=True)
-        )
+        shape, sizes = self.grid[1:], self.axes.sizes
+        chosen = part.places(first, first + math.prod(shape)) - first
+        places = dict(zip(sizes, np.unravel_index(chosen, shape), strict=True))
+        if not sizes["width_vc"]:  # lanes are as many as columns
+            sizes["width_vc"], places["width_vc"] = sizes["width"], places["width"]
+        return {name: np.array(sizes[name], dtype=np.int64)[places[name]] for name in sizes}
 
     def _refuse_edges(self) -> None:
         """Refuse memories of which none lies along the edge of as large a chip as the budget
@@ -254,15 +213,12 @@ class DesignSpace:
         if all(edge_problem(largest, memory, dies).all() for memory in memories):
             check_edge(largest, min(memories, key=lambda memory: memory.edge_mm), int(dies[-1]))
 
-    def _refuse_empty(self, found: Sequence[_Kept]) -> None:
+    def _refuse_empty(self, found: Sequence[_OfVariant]) -> None:
         if self.limits.any:
-            refuse_none_left(
-                self.limits,
-                self.name,
-                self.whole(self._slowest(replace(self, limits=NO_LIMITS).generate())),
-            )
+            every = self._slowest(replace(self, limits=NO_LIMITS).generate())
+            refuse_none_left(self.limits, self.name, self.whole(every))
         self._refuse_edges()
-        least, most = min(kept.least_mm2 for kept in found), max(kept.most_mm2 for kept in found)
+        least, most = min(each.least_mm2 for each in found), max(each.most_mm2 for each in found)
         raise InputError(
             f"design space {self.name} is empty: of {math.prod(self.grid)} accelerators ({least:g} "
             f"to {most:g} mm2) none passes the budget of {self.budget_mm2:g} mm2 and the keep "
@@ -289,29 +245,24 @@ class DesignSpace:
 
     def links_bytes_per_s(self, chip: Accelerator) -> float:
         """Bandwidth of all links of ``chip``, each way."""
-        return (
-            self.link_bandwidth_bytes_per_s
-            if chip.links is None
-            else own_links(chip.links).bandwidth_bytes_per_s
-        )
+        if chip.links is None:
+            return self.link_bandwidth_bytes_per_s
+        return own_links(chip.links).bandwidth_bytes_per_s
 
-    def _kept(self, columns: tuple[IntArray, ...], variant: Variant) -> _Kept:
+    def _of_variant(self, columns: dict[str, IntArray], variant: Variant) -> _OfVariant:
         """The chips with one memory and links, and the range of all areas."""
-        named = dict(zip(SIZES, columns, strict=True))
-        chips = AcceleratorSet(**named, area_mm2=np.zeros(len(columns[0])), variants=(variant,))
+        area = np.zeros(len(columns["num_tc"]))
+        chips = AcceleratorSet(**columns, area_mm2=area, variants=(variant,))
         area = self.whole(chips).area_mm2
         chips = replace(chips, area_mm2=area)
-        kept = area >= self.keep.minimum_area_fraction * self.budget_mm2
+        within = area >= self.keep.minimum_area_fraction * self.budget_mm2
         if self.keep.any_single_tc:
-            kept |= chips.num_tc == 1
+            within |= chips.num_tc == 1
         if self.keep.any_single_vc:
-            kept |= chips.num_vc == 1
-        kept &= area <= self.budget_mm2
-        return _Kept(
-            self._clocked(chips.some(kept)),
-            float(area.min(initial=math.inf)),
-            float(area.max(initial=0.0)),
-        )
+            within |= chips.num_vc == 1
+        within &= area <= self.budget_mm2
+        least, most = float(area.min(initial=math.inf)), float(area.max(initial=0.0))
+        return _OfVariant(self._clocked(chips.some(within)), least, most)
 
     def _clocked(self, chips: AcceleratorSet) -> AcceleratorSet:
         """``chips`` within the limits at the clocks of the space, without any at the highest that
@@ -334,7 +285,7 @@ class DesignSpace:
 
 
 @dataclass(frozen=True, eq=False)
-class _Kept:
+class _OfVariant:
     """Chips of a space with one memory and links, and the least and the largest area on its
     grid."""
 
@@ -357,15 +308,10 @@ def _place(value: object, axis: Sequence[object]) -> int:
     return axis.index(value) if value in axis else len(axis)
 
 
-def accelerator_of(size: ChipSize, platform: Platform, area_mm2: float = 0.0) -> Accelerator:
-    """The accelerator of these sizes."""
+def accelerator_of(size: ChipSize, platform: Platform) -> Accelerator:
+    """The accelerator of these sizes, its area not known yet."""
     cores = (size.num_tc, size.num_vc, size.width, size.depth, size.width_vc, size.glb_mib * MIB)
     frequency_hz = None if size.frequency_ghz is None else size.frequency_ghz * GIGA
     clock = None if frequency_hz == platform.frequency_hz else frequency_hz
-    return Accelerator(
-        *cores,
-        area_mm2,
-        size.memory,
-        clock,
-        None if size.links is None else own_links(size.links).label,
-    )
+    links = None if size.links is None else own_links(size.links).label
+    return Accelerator(*cores, 0.0, size.memory, clock, links)

@@ -12,7 +12,6 @@ from Estimator.chips.chip_limits import NO_LIMITS, ChipLimits
 from Estimator.chips.clock import maximum_frequency_hz
 from Estimator.chips.cost import Prices, load_prices, with_possible_ranges
 from Estimator.chips.design_space import (
-    GIGA,
     LARGEST_GRID,
     Axes,
     ChipSize,
@@ -33,13 +32,13 @@ from Estimator.hardware_files import (
     load_platform,
     load_technology,
     load_vector_functions,
-    require,
 )
 from phaze_common.errors import InputError
 from phaze_common.file_formats import CHIP, DESIGN_SPACE
 from phaze_common.files import beside
 from phaze_common.records import read_yaml, to_record
 from phaze_common.refusals import FileRefusals
+from phaze_common.units import GIGA
 
 LEAST_GHZ = 1e-3  # of a clock: a megahertz
 PRICES = "datacenter_2025"  # where none are given
@@ -75,9 +74,8 @@ class DesignSpaceFile:
     axes: Axes  # the values that each size takes; accelerators are all combinations
     budget: Budget  # the largest area of a chip
     keep: KeepRule  # which of those that fit the budget are kept
-    references: tuple[
-        NamedChip, ...
-    ] = ()  # known chips that are scored beside the optimum, inside the space or not
+    # known chips that are scored beside the optimum, inside the space or not
+    references: tuple[NamedChip, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,9 +121,8 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
     labels = dict.fromkeys(
         [*memory, *(size.memory for size in sizes if size is not None and size.memory is not None)]
     )
-    here = {
-        label: None if label in changes.memory else path.parent for label in labels
-    }  # what is asked lies where people are
+    # what is asked lies where people are
+    here = {label: None if label in changes.memory else path.parent for label in labels}
     systems = {label: memory_system(label, folder) for label, folder in here.items()}
     platform = replace(
         platform, memories=tuple({each.label: each for each in systems.values()}.values())
@@ -162,11 +159,10 @@ def load_design_space(name_or_path: str, changes: SpaceChanges = NO_CHANGES) -> 
     references = tuple(
         ReferenceChip(each.name, each.source, chip(each.accelerator)) for each in stated.references
     )
-    limit = (
-        stated.budget.area_mm2
-        if stated.budget.accelerator is None
-        else chip(stated.budget.accelerator).area_mm2
-    )
+    if stated.budget.accelerator is None:
+        limit = stated.budget.area_mm2
+    else:
+        limit = chip(stated.budget.accelerator).area_mm2
     assert limit is not None
     return replace(space, references=references, budget_mm2=limit)
 
@@ -258,56 +254,38 @@ def load_chip(path: Path, space: DesignSpace) -> Accelerator:
     """
     size = to_record(ChipSize, CHIP.current(read_yaml(path), str(path)), str(path))
     file = FileRefusals(path)
+    whole = f"a whole number from 1 to {LARGEST_VALUE}"
     for key, value in vars(size).items():
         if key not in {*TEXTS, "frequency_ghz"}:
-            require(
-                0 < value <= LARGEST_VALUE,
-                file,
-                key,
-                value,
-                f"a whole number from 1 to {LARGEST_VALUE}",
-            )
+            file.require(0 < value <= LARGEST_VALUE, key, value, whole)
     if size.frequency_ghz is not None:
         _check_clock(size.frequency_ghz, space.platform, file, "frequency_ghz")
     file.raise_any()
     axes = space.axes.memory
     if size.memory is None and axes is not None:
-        require(
-            len(axes) == 1,
-            path,
-            "memory",
-            "left out",
-            f"one of those of the design space {space.name}: {', '.join(axes)}",
-        )
+        allowed = f"one of those of the design space {space.name}: {', '.join(axes)}"
+        file.require(len(axes) == 1, "memory", "left out", allowed)
+        file.raise_any()
         size = replace(size, memory=axes[0])
     elif size.memory is not None:
         system = memory_system(size.memory, path.parent)
-        if system.label not in {
-            each.label for each in space.platform.memories
-        }:  # whose constants a request may have changed
-            known = ", ".join(each.label for each in space.platform.memories) or "none"
+        # whose constants a request may have changed
+        known = [each.label for each in space.platform.memories]
+        if system.label not in known:
             raise InputError(
                 f"{path}: memory is {system.label}, but the design space {space.name} has "
-                f"{known}; see --memory"
+                f"{', '.join(known) or 'none'}; see --memory"
             )
         size = replace(size, memory=system.label)
     links = space.axes.links or ()
     if size.links is None and links:
-        require(
-            len(links) == 1,
-            path,
-            "links",
-            "left out",
-            f"given, as in the design space {space.name}: {', '.join(links)}",
-        )
+        allowed = f"given, as in the design space {space.name}: {', '.join(links)}"
+        file.require(len(links) == 1, "links", "left out", allowed)
+        file.raise_any()
         size = replace(size, links=links[0])
-    require(
-        size.links is None or size.memory is not None,
-        path,
-        "links",
-        size.links,
-        "left out where memory is not as it is sold",
-    )
+    possible = size.links is None or size.memory is not None
+    file.require(possible, "links", size.links, "left out where memory is not as it is sold")
+    file.raise_any()
     return space.with_area(accelerator_of(size, space.platform))
 
 
@@ -349,61 +327,42 @@ def _check_die(space: DesignSpace, source: str) -> None:
 
 
 def _check_clock(ghz: float, platform: Platform, file: FileRefusals, key: str) -> None:
-    die = platform.technology.die
+    die, given = platform.technology.die, f"{ghz:g} GHz"
     if die is None:
-        require(
-            LEAST_GHZ <= ghz < math.inf, file, key, f"{ghz:g} GHz", f"at least {LEAST_GHZ:g} GHz"
-        )
+        file.require(LEAST_GHZ <= ghz < math.inf, key, given, f"at least {LEAST_GHZ:g} GHz")
         return
     most = maximum_frequency_hz(die) / GIGA
     allowed = f"at least {LEAST_GHZ:g} and at most {most:.3g} GHz in {platform.technology.name}"
-    require(LEAST_GHZ <= ghz <= most, file, key, f"{ghz:g} GHz", allowed)
+    file.require(LEAST_GHZ <= ghz <= most, key, given, allowed)
 
 
 def _check(stated: DesignSpaceFile, path: Path) -> None:
     file = FileRefusals(path)
-    for axis, values in vars(stated.axes).items():
-        if values is not None:
-            if not require(len(values) > 0, file, f"axes.{axis}", "empty", "one or more values"):
-                continue
-            require(
-                len(set(values)) == len(values),
-                file,
-                f"axes.{axis}",
-                list(values),
-                "without repetition",
-            )
-            if axis not in TEXTS:
-                _check_values(axis, values, file)
-    grid, most = (
-        math.prod(len(values) for values in vars(stated.axes).values() if values is not None),
-        LARGEST_GRID * MOST_PARTS,
-    )
-    require(
-        grid <= most,
-        file,
-        "axes",
-        f"a grid of {grid:,} chips",
-        f"at most {most:,}; list fewer values",
-    )
+    axes = {axis: values for axis, values in vars(stated.axes).items() if values is not None}
+    for axis, values in axes.items():
+        key = f"axes.{axis}"
+        if not file.require(len(values) > 0, key, "empty", "one or more values"):
+            continue
+        distinct = len(set(values)) == len(values)
+        file.require(distinct, key, list(values), "without repetition")
+        if axis not in TEXTS:
+            largest = max(values)
+            file.require(min(values) > 0, key, list(values), "positive")
+            file.require(largest <= LARGEST_VALUE, key, largest, f"at most {LARGEST_VALUE}")
+    grid, most = math.prod(map(len, axes.values())), LARGEST_GRID * MOST_PARTS
+    fewer = f"at most {most:,}; list fewer values"
+    file.require(grid <= most, "axes", f"a grid of {grid:,} chips", fewer)
     budget = stated.budget
     stated_once = (budget.accelerator is None) != (budget.area_mm2 is None)
-    require(stated_once, file, "budget", vars(budget), "either an accelerator or an area_mm2")
+    file.require(stated_once, "budget", vars(budget), "either an accelerator or an area_mm2")
     if budget.area_mm2 is not None:
-        require(
-            0 < budget.area_mm2 < math.inf, file, "budget.area_mm2", budget.area_mm2, "positive"
-        )
+        file.require(0 < budget.area_mm2 < math.inf, "budget.area_mm2", budget.area_mm2, "positive")
     fraction = stated.keep.minimum_area_fraction
-    require(0 <= fraction <= 1, file, "keep.minimum_area_fraction", fraction, "between 0 and 1")
+    file.require(0 <= fraction <= 1, "keep.minimum_area_fraction", fraction, "between 0 and 1")
     names = [chip.name for chip in stated.references]
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
-    require(
-        twice is None,
-        file,
-        "references",
-        f"{twice!r} several times",
-        "every chip under a name of its own",
-    )
+    own_names = "every chip under a name of its own"
+    file.require(twice is None, "references", f"{twice!r} several times", own_names)
     chips = [
         ("budget.accelerator", budget.accelerator),
         *((f"references.{c.name}", c.accelerator) for c in stated.references),
@@ -411,18 +370,6 @@ def _check(stated: DesignSpaceFile, path: Path) -> None:
     for key, chip in chips:
         if chip is not None:
             sizes = [value for value in vars(chip).values() if isinstance(value, int)]
-            require(
-                0 < min(sizes) <= max(sizes) <= LARGEST_VALUE,
-                file,
-                key,
-                vars(chip),
-                f"positive and at most {LARGEST_VALUE}",
-            )
+            possible = 0 < min(sizes) <= max(sizes) <= LARGEST_VALUE
+            file.require(possible, key, vars(chip), f"positive and at most {LARGEST_VALUE}")
     file.raise_any()
-
-
-def _check_values(axis: str, values: Sequence[float], file: FileRefusals) -> None:
-    require(min(values) > 0, file, f"axes.{axis}", list(values), "positive")
-    require(
-        max(values) <= LARGEST_VALUE, file, f"axes.{axis}", max(values), f"at most {LARGEST_VALUE}"
-    )

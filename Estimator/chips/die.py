@@ -19,19 +19,17 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from Estimator.chips.accelerator import AcceleratorSet, IntArray, Platform
+from Estimator.chips.accelerator import AcceleratorSet, Platform
 from Estimator.chips.area import UM2_PER_MM2, l2_bytes
 from Estimator.chips.memory import MemorySystem
 from Estimator.chips.process import DieProcess
-from Estimator.chips.technology import FloatArray, Technology
+from Estimator.chips.technology import Technology
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.errors import InputError
 from phaze_common.units import GB
 
-ASPECT = (
-    33 / 26
-    # long over short side of a die: the field of a scanner, which the largest dies fill (26 mm x 33
-    # mm)
-)
+# long over short side of a die: the field of a scanner, which the largest dies fill (26 mm x 33 mm)
+ASPECT = 33 / 26
 MOST_DIES = 64
 
 
@@ -101,29 +99,19 @@ def die_parts(
     """
     technology = platform.technology
     die, elements = die_process(technology), chips.width * chips.depth
-    return whole_die(
-        DieContents(
-            tensor_arithmetic=chips.num_tc
-            * technology.tensor_pe_area.value
-            * elements
-            / UM2_PER_MM2,
-            tensor_buffers=chips.num_tc
-            * technology.l2_area.at(l2_bytes(elements, platform))
-            / UM2_PER_MM2,
-            vector_arithmetic=np.asarray(
-                chips.num_vc * chips.width_vc * (technology.vector_lane_area.value / UM2_PER_MM2)
-            ),
-            vector_buffers=chips.num_vc
-            * technology.l2_area.at(l2_bytes(chips.width_vc, platform))
-            / UM2_PER_MM2,
-            global_buffer=technology.glb_area.at(chips.glb_bytes) / UM2_PER_MM2,
-            cores=chips.num_tc + chips.num_vc,
-            network_bytes_per_cycle=platform.glb_bandwidth_bytes_per_cycle,
-        ),
-        die,
-        memory,
-        link_bandwidth_bytes_per_s,
+    lanes = chips.num_vc * chips.width_vc
+    tensor_l2 = technology.l2_area.at(l2_bytes(elements, platform))
+    vector_l2 = technology.l2_area.at(l2_bytes(chips.width_vc, platform))
+    contents = DieContents(
+        tensor_arithmetic=chips.num_tc * technology.tensor_pe_area.value * elements / UM2_PER_MM2,
+        tensor_buffers=chips.num_tc * tensor_l2 / UM2_PER_MM2,
+        vector_arithmetic=np.asarray(lanes * (technology.vector_lane_area.value / UM2_PER_MM2)),
+        vector_buffers=chips.num_vc * vector_l2 / UM2_PER_MM2,
+        global_buffer=technology.glb_area.at(chips.glb_bytes) / UM2_PER_MM2,
+        cores=chips.num_tc + chips.num_vc,
+        network_bytes_per_cycle=platform.glb_bandwidth_bytes_per_cycle,
     )
+    return whole_die(contents, die, memory, link_bandwidth_bytes_per_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,16 +149,11 @@ def whole_die(
     links = np.full_like(network, link_bandwidth_bytes_per_s / GB * die.link_area.value)
     control: FloatArray = die.control_share.value * added([*inside, network, interfaces, links])
     alone = added([*inside, network, interfaces, links, control])
-    neighbour_mm2 = (
-        memory.bandwidth_bytes_per_s
-        / GB
-        * die.die_to_die_bandwidth.value
-        * die.die_to_die_area.value
-    )
+    joint_gb_per_s = memory.bandwidth_bytes_per_s / GB * die.die_to_die_bandwidth.value
+    neighbour_mm2 = joint_gb_per_s * die.die_to_die_area.value
     dies = _dies(alone, neighbour_mm2, die.reticle.value)
-    die_to_die = np.asarray(
-        2.0 * (dies - 1) * neighbour_mm2, dtype=np.float64
-    )  # dies in a row; both ends of every joint
+    # dies in a row; both ends of every joint
+    die_to_die = np.asarray(2.0 * (dies - 1) * neighbour_mm2, dtype=np.float64)
     return DieParts(*inside, network, interfaces, links, control, die_to_die, dies)
 
 

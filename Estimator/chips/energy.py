@@ -4,6 +4,7 @@ between devices."""
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass
+from operator import add
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.signatures import operator_signature, sent_bytes
@@ -15,6 +16,7 @@ from Estimator.chips.tensor_core import (
 )
 from Estimator.chips.vector_core import VectorCoreModel
 from GraphExtractor.graph import Operator
+from phaze_common.array_types import fieldwise
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,11 @@ class EnergyParts:
         return float(sum(astuple(self)))
 
     def __add__(self, other: EnergyParts) -> EnergyParts:
-        return EnergyParts(
-            *(one + two for one, two in zip(astuple(self), astuple(other), strict=True))
-        )
+        return fieldwise(add, self, other)
 
     def times(self, factor: float) -> EnergyParts:
         """So often."""
-        return EnergyParts(*(factor * each for each in astuple(self)))
+        return fieldwise(lambda each: factor * each, self)
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,8 @@ class OperatorEnergy:
         """Of ``operator`` on one core, or spread over all cores of its type."""
         technology, platform = self._platform.technology, self._platform
         sent = sent_bytes(operator)
-        hbm_pj, network_pj = (
-            2 * sent * technology.hbm_energy.value,
-            sent * technology.network_energy.value,
-        )
+        hbm_pj = 2 * sent * technology.hbm_energy.value
+        network_pj = sent * technology.network_energy.value
         energy = EnergyParts(hbm_j=hbm_pj * JOULES_PER_PJ, network_j=network_pj * JOULES_PER_PJ)
         signature, moved = operator_signature(operator), 2.0 * sent
         if signature.tensor is not None:
@@ -104,11 +102,10 @@ class OperatorEnergy:
     ) -> tuple[float, EnergyParts]:
         """HBM bytes, and joules with those of arithmetic under ``tensor_cores_j``; the rest moves
         data on the chip."""
-        joules, moved = (
-            (price.all_j, price.all_hbm_bytes)
-            if all_cores
-            else (price.single_j, price.single_hbm_bytes)
-        )
+        if all_cores:
+            joules, moved = price.all_j, price.all_hbm_bytes
+        else:
+            joules, moved = price.single_j, price.single_hbm_bytes
         arithmetic_j, hbm_bytes = arithmetic_pj * JOULES_PER_PJ, float(moved[0])
         hbm_j = hbm_bytes * self._platform.technology.hbm_energy.value * JOULES_PER_PJ
         return hbm_bytes, EnergyParts(

@@ -9,12 +9,11 @@ from typing import Protocol
 
 import numpy as np
 
-from Estimator.chips.accelerator import AcceleratorSet, IntArray, Platform, TensorCores
+from Estimator.chips.accelerator import AcceleratorSet, Platform, TensorCores
 from Estimator.chips.core_rates import CoreRates
 from Estimator.chips.part_prices import Lookup, Parts, Priced, piece_times
 from Estimator.chips.signatures import DistinctWork, distinct_work, sent_bytes
 from Estimator.chips.signatures import occupies as occupies
-from Estimator.chips.technology import FloatArray
 from Estimator.chips.tensor_core import (
     JOULES_PER_PJ,
     CoreEstimate,
@@ -31,6 +30,7 @@ from Estimator.cost_model import (
     collective_positions,
 )
 from GraphExtractor.graph import DTYPE_BYTES, ModelGraph, OperatorGraph
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.arrays import read_arrays, write_arrays
 from phaze_common.errors import ArtefactError, InputError
 from phaze_common.files import code_version, content_key, load_or_set_aside
@@ -195,13 +195,12 @@ class LatencyTable(OperatorCostModel):
     ) -> OperatorCosts:
         """Costs in one mode, ``single`` or ``all``."""
         seconds = Parts.of(self._priced(f"{mode}_s"), at, panels)
-        slower = seconds.vector > seconds.products
-        whole_s = seconds.joined(at, slower)
-        arithmetic_s = Parts.of(self._priced(f"{mode}_arithmetic_s"), at, panels).joined(at, slower)
-        launch_s = Parts.of(self._starts_s(), at, panels).joined(at, slower)
-        memory_s = np.maximum(
-            whole_s - arithmetic_s - launch_s, 0.0
-        )  # rounding must not make it negative
+        longer = seconds.vector > seconds.products
+        whole_s = seconds.joined(at, longer)
+        arithmetic_s = Parts.of(self._priced(f"{mode}_arithmetic_s"), at, panels).joined(at, longer)
+        launch_s = Parts.of(self._starts_s(), at, panels).joined(at, longer)
+        # rounding must not make it negative
+        memory_s = np.maximum(whole_s - arithmetic_s - launch_s, 0.0)
         joules = self._joules(graph, rows, at, mode)
         return OperatorCosts(
             arithmetic_s.T, memory_s.T, launch_s.T, np.zeros_like(memory_s).T, joules.T
@@ -226,12 +225,8 @@ class LatencyTable(OperatorCostModel):
         technologies = [
             self.platform.at(variant).technology for variant in self.accelerators.variants
         ]
-        return (
-            np.array(
-                [each.network_energy.value + 2 * each.hbm_energy.value for each in technologies]
-            )
-            * JOULES_PER_PJ
-        )
+        pj = [each.network_energy.value + 2 * each.hbm_energy.value for each in technologies]
+        return np.array(pj) * JOULES_PER_PJ
 
     def _network_j(self, graph: OperatorGraph, rows: IntArray | slice) -> FloatArray:
         """Joules a device spends on what operators send, (operators, 1 or accelerators)."""
@@ -243,12 +238,10 @@ class LatencyTable(OperatorCostModel):
 
 
 def _fingerprint(accelerators: AcceleratorSet, platform: Platform) -> str:
-    used = [
-        platform.at(variant) for variant in accelerators.variants
-    ]  # energies at the voltage of each clock
-    alone = [
-        replace(each, technology=replace(each.technology, die=None)) for each in used
-    ]  # else no operator needs a die
+    # energies at the voltage of each clock
+    used = [platform.at(variant) for variant in accelerators.variants]
+    # else no operator needs a die
+    alone = [replace(each, technology=replace(each.technology, die=None)) for each in used]
     return content_key(accelerators.fingerprint, *(to_json(each).decode() for each in alone))
 
 
@@ -308,11 +301,9 @@ def priced_parts(
     """Prices of ``work`` on all distinct cores of ``accelerators``, its products by
     ``tensor_prices``."""
     logger.debug("pricing %d products and %d vector works", len(work.tensor), len(work.element))
-    tensor_cores, vector_cores, variants = (
-        accelerators.tensor_cores,
-        accelerators.vector_cores,
-        accelerators.variants,
-    )
+    tensor_cores = accelerators.tensor_cores
+    vector_cores = accelerators.vector_cores
+    variants = accelerators.variants
     of_tensor, of_vector = (
         CoreRates.of_variants(platform, variants, each.variant)
         for each in (tensor_cores, vector_cores)
@@ -350,9 +341,7 @@ def _load(
         table = LatencyTable(accelerators, platform, work, tensor, vector)
     except KeyError as error:
         raise ArtefactError(f"{path} holds no {error}") from error
-    shapes = {array.shape for array in vars(table.tensor).values()} | {
-        array.shape for array in vars(table.vector).values()
-    }
+    shapes = {array.shape for array in (*vars(tensor).values(), *vars(vector).values())}
     wanted = {
         (len(work.tensor), len(accelerators.tensor_cores)),
         (len(work.element), len(accelerators.vector_cores)),

@@ -19,7 +19,6 @@ from Estimator.chips.area import l2_bytes
 from Estimator.chips.core_rates import CoreRates
 from Estimator.chips.latency_table import LatencyTable, priced_parts
 from Estimator.chips.signatures import distinct_work
-from Estimator.chips.technology import FloatArray
 from Estimator.chips.tensor_core import (
     JOULES_PER_PJ,
     REGISTER_ACCESSES_PER_MAC,
@@ -27,6 +26,7 @@ from Estimator.chips.tensor_core import (
     TensorWork,
 )
 from GraphExtractor.graph import ModelGraph
+from phaze_common.array_types import FloatArray
 
 
 def least_table(
@@ -57,7 +57,7 @@ class LeastTensorPrices:
         """Least seconds and joules of ``work`` on one core with its share of the chip, and on all
         cores with all of it."""
         platform, rates = self._platform, self._rates
-        macs, operands = self._macs(work), self._operand_bytes(work)
+        macs, operands = work.macs * _left(work), self._operand_bytes(work)
         hbm_bytes = np.full_like(self._num, work.pieces * work.hbm_bytes)
         every = self._seconds(work, macs / (self._num * self._elements), operands, 1.0)
         single = self._seconds(work, macs / self._elements, operands, self._share)
@@ -84,11 +84,6 @@ class LeastTensorPrices:
             + work.pieces * platform.startup_s
         )
         return seconds
-
-    @staticmethod
-    def _macs(work: TensorWork) -> float:
-        """Multiply-accumulates that are left under the mask of ``work``."""
-        return work.macs * _left(work)
 
     def _operand_bytes(self, work: TensorWork) -> float:
         """What the products exchange with the global buffer at least."""

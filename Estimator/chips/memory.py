@@ -23,9 +23,8 @@ class Memory:
     stack_bytes: int  # capacity
     stack_bandwidth_bytes_per_s: float  # peak
     interposer: bool  # whether it needs one (silicon bridges or CoWoS) in the package
-    phy_area: Annotated[
-        UncertainQuantity, "mm2"
-    ]  # physical layer at 7 nm, on the chip that uses it
+    # physical layer at 7 nm, on the chip that uses it
+    phy_area: Annotated[UncertainQuantity, "mm2"]
     controller_area: Annotated[UncertainQuantity, "mm2"]  # at 7 nm, on the chip that uses it
     edge: Annotated[UncertainQuantity, "mm"]  # of the die's edge
     energy: Annotated[UncertainQuantity, "pJ/byte"]  # of a byte read or written

@@ -61,10 +61,10 @@ def _read(text: str) -> OwnLinks:
     found = _TEXT.fullmatch(text)
     if found is None:
         raise ValueError("there is no x between the number of links and the bandwidth of each")
-    stated, given = found["count"], found["each"]
-    if not _COUNT.fullmatch(stated):
-        raise ValueError(f"{stated!r:.40} is no number of links")
-    count = int(stated)
+    number, given = found["count"], found["each"]
+    if not _COUNT.fullmatch(number):
+        raise ValueError(f"{number!r:.40} is no number of links")
+    count = int(number)
     if not 1 <= count <= MOST_LINKS:
         raise ValueError(f"there cannot be {count} links")
     try:

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import AcceleratorSet, IntArray
+from Estimator.chips.accelerator import AcceleratorSet
 from Estimator.chips.signatures import DistinctWork, operator_signature
-from Estimator.chips.technology import FloatArray
 from Estimator.cost_model import PieceTimes
 from GraphExtractor.graph import OperatorGraph
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.errors import InputError
 
 
@@ -128,13 +128,13 @@ class Parts:
             )
         return Parts(products, vector, besides)
 
-    def joined(self, at: Lookup, slower: NDArray[np.bool_] | None = None) -> FloatArray:
+    def joined(self, at: Lookup, longer: NDArray[np.bool_] | None = None) -> FloatArray:
         """That of whole operators: the larger one of products and vector work, or that which is
-        ``slower``, and ``besides``."""
+        ``longer``, and ``besides``."""
         either: FloatArray = (
             np.maximum(self.products, self.vector)
-            if slower is None
-            else np.where(slower, self.vector, self.products)
+            if longer is None
+            else np.where(longer, self.vector, self.products)
         )
         either[at.recurrent] = self.products[at.recurrent] + self.vector[at.recurrent]
         return self._with_besides(either)

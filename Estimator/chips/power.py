@@ -18,11 +18,11 @@ from numpy.typing import ArrayLike
 from Estimator.chips.accelerator import AcceleratorSet, Platform
 from Estimator.chips.area import l2_bytes
 from Estimator.chips.clock import Clock, leakage_w_per_mm2
-from Estimator.chips.die import DieParts, die_process
+from Estimator.chips.die import DieParts, added, die_process
 from Estimator.chips.memory import MemorySystem
 from Estimator.chips.process import DieProcess
-from Estimator.chips.technology import FloatArray
 from Estimator.chips.tensor_core import JOULES_PER_PJ, REGISTER_ACCESSES_PER_MAC
+from phaze_common.array_types import FloatArray
 
 # products per element read from a core's buffer when all run: one row or column of a systolic array
 REUSE_AT_PEAK = 128
@@ -41,10 +41,7 @@ class PowerParts:
     @property
     def total_w(self) -> FloatArray:
         """All of them; shape (N,)."""
-        return np.asarray(
-            self.operations + self.off_chip + self.clock_tree + self.leakage + self.idle_memory,
-            dtype=np.float64,
-        )
+        return added([*vars(self).values()])
 
 
 def constant_power(
@@ -52,14 +49,8 @@ def constant_power(
 ) -> PowerParts:
     """What a chip takes while its clock runs and nothing else does."""
     area = parts.total_mm2
-    clocked = clocked_mm2(parts)
-    tree = (
-        clocked
-        * die.clock_energy.value
-        * JOULES_PER_PJ
-        * clock.dynamic_energy_factor
-        * clock.frequency_hz
-    )
+    cycle_j = clocked_mm2(parts) * die.clock_energy.value * JOULES_PER_PJ
+    tree = cycle_j * clock.dynamic_energy_factor * clock.frequency_hz
     leaked = area * leakage_w_per_mm2(die, clock)
     nothing = np.zeros_like(area)
     return PowerParts(nothing, nothing, tree, leaked, np.full_like(area, memory.idle_power_w))
@@ -68,14 +59,8 @@ def constant_power(
 def clocked_mm2(parts: DieParts) -> FloatArray:
     """Area that the chip's clock drives: all but memories, whose rows rest, and interfaces, which
     have clocks of their own."""
-    still = (
-        parts.tensor_buffers
-        + parts.vector_buffers
-        + parts.global_buffer
-        + parts.memory_interfaces
-        + parts.links
-        + parts.die_to_die
-    )
+    memories = parts.tensor_buffers + parts.vector_buffers + parts.global_buffer
+    still = memories + parts.memory_interfaces + parts.links + parts.die_to_die
     return np.asarray(parts.total_mm2 - still, dtype=np.float64)
 
 
@@ -90,10 +75,8 @@ def power_parts(
 ) -> PowerParts:
     """Mean watts while ``energy_j`` (on the chip, at nominal voltage) and ``off_chip_j`` are spent
     in ``seconds``; shape (N,)."""
-    constant, time = (
-        constant_power(parts, die, clock, memory),
-        np.asarray(seconds, dtype=np.float64),
-    )
+    constant = constant_power(parts, die, clock, memory)
+    time = np.asarray(seconds, dtype=np.float64)
     return PowerParts(
         np.asarray(energy_j, dtype=np.float64) * clock.dynamic_energy_factor / time
         + constant.operations,
@@ -102,19 +85,6 @@ def power_parts(
         constant.leakage,
         constant.idle_memory,
     )
-
-
-def average_power_w(
-    energy_j: ArrayLike,
-    seconds: ArrayLike,
-    parts: DieParts,
-    die: DieProcess,
-    clock: Clock,
-    memory: MemorySystem,
-    off_chip_j: ArrayLike = 0.0,
-) -> FloatArray:
-    """Mean watts of ``power_parts``; shape (N,)."""
-    return power_parts(energy_j, off_chip_j, seconds, parts, die, clock, memory).total_w
 
 
 def peak_power_parts(
@@ -138,14 +108,10 @@ def peak_power_parts(
     )
     lane = technology.vector_lane_energy.value + width * technology.l1_energy.value
     on_wires = technology.sram_energy.at(chips.glb_bytes) + die.network_energy.value
-    cycle_pj = (
-        macs * (product + from_buffer)
-        + lanes * lane
-        + platform.glb_bandwidth_bytes_per_cycle * on_wires
-    )
-    between = (
-        (parts.dies - 1) * memory.bandwidth_bytes_per_s * die.die_to_die_bandwidth.value
-    )  # of dies in a row
+    moved_pj = platform.glb_bandwidth_bytes_per_cycle * on_wires
+    cycle_pj = macs * (product + from_buffer) + lanes * lane + moved_pj
+    # of dies in a row
+    between = (parts.dies - 1) * memory.bandwidth_bytes_per_s * die.die_to_die_bandwidth.value
     off_chip_pj = (
         memory.bandwidth_bytes_per_s * memory.memory.energy.value
         + between * die.die_to_die_energy.value
@@ -156,17 +122,3 @@ def peak_power_parts(
     return power_parts(
         on_chip_j, off_chip_pj * JOULES_PER_PJ * second, second, parts, die, clock, memory
     )
-
-
-def peak_power_w(
-    chips: AcceleratorSet,
-    platform: Platform,
-    memory: MemorySystem,
-    parts: DieParts,
-    clock: Clock,
-    link_bandwidth_bytes_per_s: float = 0.0,
-) -> FloatArray:
-    """Watts of ``peak_power_parts``; shape (N,)."""
-    return peak_power_parts(
-        chips, platform, memory, parts, clock, link_bandwidth_bytes_per_s
-    ).total_w

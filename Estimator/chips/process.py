@@ -30,38 +30,29 @@ class DieProcess:
 
     formats: dict[str, ProductFormat]  # processing elements of other number formats, by name
     network_core_area: Annotated[UncertainQuantity, "mm2"]  # a router and its port, per core
-    network_bandwidth_area: Annotated[
-        UncertainQuantity, "mm2 per bytes/cycle"
-    ]  # of the chip's network, per bandwidth of a core
+    # of the chip's network, per bandwidth of a core
+    network_bandwidth_area: Annotated[UncertainQuantity, "mm2 per bytes/cycle"]
     network_energy: Annotated[UncertainQuantity, "pJ/byte"]  # of crossing the chip
-    controller_scale: Annotated[
-        UncertainQuantity, "fraction"
-    ]  # area of memory controllers here, of that at 7 nm
+    # area of memory controllers here, of that at 7 nm
+    controller_scale: Annotated[UncertainQuantity, "fraction"]
     phy_scale: Annotated[UncertainQuantity, "fraction"]  # the same of PHYs
     link_area: Annotated[UncertainQuantity, "mm2 per GB/s"]  # PHY and controller, per GB/s each way
     link_edge: Annotated[UncertainQuantity, "mm per GB/s"]  # of the die's edge, per GB/s each way
-    die_to_die_area: Annotated[
-        UncertainQuantity, "mm2 per GB/s"
-    ]  # interfaces between dies of a package
+    # interfaces between dies of a package
+    die_to_die_area: Annotated[UncertainQuantity, "mm2 per GB/s"]
     die_to_die_energy: Annotated[UncertainQuantity, "pJ/byte"]  # of crossing from die to die
-    die_to_die_bandwidth: Annotated[
-        UncertainQuantity, "fraction"
-    ]  # of the memory's, between neighbouring dies
-    control_share: Annotated[
-        UncertainQuantity, "fraction"
-    ]  # control, test, clock and padding, of all else
-    simt_lane_area: Annotated[
-        UncertainQuantity, "um2"
-    ]  # of a GPU: a lane with its share of schedulers, load/store and texture
-    scheduler_energy: Annotated[
-        UncertainQuantity, "pJ"
-    ]  # of a GPU: operands and instructions, per product
-    cache_overhead: Annotated[
-        UncertainQuantity, "fraction"
-    ]  # tags, crossbar and atomics of a cache, of a scratchpad's area
-    clock_energy: Annotated[
-        UncertainQuantity, "pJ per mm2"
-    ]  # clock tree and its registers, per cycle
+    # of the memory's, between neighbouring dies
+    die_to_die_bandwidth: Annotated[UncertainQuantity, "fraction"]
+    # control, test, clock and padding, of all else
+    control_share: Annotated[UncertainQuantity, "fraction"]
+    # of a GPU: a lane with its share of schedulers, load/store and texture
+    simt_lane_area: Annotated[UncertainQuantity, "um2"]
+    # of a GPU: operands and instructions, per product
+    scheduler_energy: Annotated[UncertainQuantity, "pJ"]
+    # tags, crossbar and atomics of a cache, of a scratchpad's area
+    cache_overhead: Annotated[UncertainQuantity, "fraction"]
+    # clock tree and its registers, per cycle
+    clock_energy: Annotated[UncertainQuantity, "pJ per mm2"]
     leakage: Annotated[UncertainQuantity, "W per mm2"]
     leakage_temperature: Annotated[UncertainQuantity, "C"]
     leakage_doubling: Annotated[UncertainQuantity, "K"]  # so much warmer, leakage is twice as much
@@ -69,9 +60,8 @@ class DieProcess:
     threshold_voltage: Annotated[UncertainQuantity, "V"]  # of transistors
     minimum_voltage: Annotated[UncertainQuantity, "V"]  # that the chip works at
     maximum_voltage: Annotated[UncertainQuantity, "V"]  # that the chip may run at
-    velocity_saturation: Annotated[
-        UncertainQuantity, "count"
-    ]  # the exponent of the alpha-power law
+    # the exponent of the alpha-power law
+    velocity_saturation: Annotated[UncertainQuantity, "count"]
     nominal_frequency: Annotated[UncertainQuantity, "Hz"]
     maximum_frequency: Annotated[UncertainQuantity, "Hz"]  # whatever the voltage
     wafer_price: Annotated[UncertainQuantity, "USD"]  # processed
@@ -81,21 +71,14 @@ class DieProcess:
     reticle: Annotated[UncertainQuantity, "mm2"]  # the largest die
     wafer_energy: Annotated[UncertainQuantity, "kWh per cm2"]  # of making it, per area
     wafer_gases: Annotated[UncertainQuantity, "kg per cm2"]  # CO2 equivalents of gases
-    wafer_materials: Annotated[
-        UncertainQuantity, "kg per cm2"
-    ]  # CO2 equivalents of procuring materials
+    # CO2 equivalents of procuring materials
+    wafer_materials: Annotated[UncertainQuantity, "kg per cm2"]
 
 
 POSITIVE = (
-    *(
-        "nominal_voltage",
-        "minimum_voltage",
-        "maximum_voltage",
-        "velocity_saturation",
-        "nominal_frequency",
-        "maximum_frequency",
-    ),
-    *("leakage_doubling", "wafer_diameter", "defect_clustering", "reticle"),
+    *("nominal_voltage", "minimum_voltage", "maximum_voltage", "velocity_saturation"),
+    *("nominal_frequency", "maximum_frequency", "leakage_doubling"),
+    *("wafer_diameter", "defect_clustering", "reticle"),
 )
 RISING = ("threshold_voltage", "minimum_voltage", "nominal_voltage", "maximum_voltage")
 
@@ -114,7 +97,7 @@ def process_problems(die: DieProcess, key: str = "die") -> Iterator[InputError]:
             )
     values = [float(getattr(die, name).value) for name in RISING]
     if not values[0] < values[1] <= values[2] <= values[3]:
-        said = ", ".join(f"{name} {value:g} V" for name, value in zip(RISING, values, strict=True))
+        text = ", ".join(f"{name} {value:g} V" for name, value in zip(RISING, values, strict=True))
         yield InputError(
-            f"{key}: {said}; they must rise in this order, the minimum above the threshold"
+            f"{key}: {text}; they must rise in this order, the minimum above the threshold"
         )

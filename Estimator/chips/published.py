@@ -21,11 +21,12 @@ from Estimator.chips.design_space_files import load_design_space
 from Estimator.chips.die import PARTS, DieContents, DieParts, die_parts, die_process, whole_die
 from Estimator.chips.memory import MemorySystem
 from Estimator.chips.memory_files import load_memory
-from Estimator.chips.power import REUSE_AT_PEAK, average_power_w
-from Estimator.chips.technology import CapacityTable, FloatArray, Technology
+from Estimator.chips.power import REUSE_AT_PEAK, power_parts
+from Estimator.chips.technology import CapacityTable, Technology
 from Estimator.chips.tensor_core import JOULES_PER_PJ, REGISTER_ACCESSES_PER_MAC
 from Estimator.hardware_files import hardware_names, hardware_path, load_technology
 from Estimator.quantity import Quantity, quantity_problems
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import InputError
 from phaze_common.records import read_yaml, to_record
 
@@ -94,9 +95,8 @@ class PublishedDie:
     memory: str
     stacks: int  # that the die has interfaces for
     links: Annotated[Quantity, "bytes/s"]  # each way, host included
-    chip: ChipSize | None = (
-        None  # the same in the words of a search, which has no more: arrays, lanes and one buffer
-    )
+    # the same in the words of a search, which has no more: arrays, lanes and one buffer
+    chip: ChipSize | None = None
     powers: tuple[PublishedPower, ...] = ()
     floor_plan: tuple[FloorPlanPart, ...] = ()
 
@@ -163,12 +163,8 @@ def searched_parts(published: PublishedDie) -> DieParts | None:
         return None
     platform = load_design_space(SPACES[published.technology]).platform
     memory = MemorySystem(load_memory(published.memory), published.stacks)
-    return die_parts(
-        AcceleratorSet.of([accelerator_of(published.chip, platform)]),
-        platform,
-        memory,
-        published.links.value,
-    )
+    chips = AcceleratorSet.of([accelerator_of(published.chip, platform)])
+    return die_parts(chips, platform, memory, published.links.value)
 
 
 def _mm2(um2: float) -> FloatArray:
@@ -209,6 +205,5 @@ def published_power_w(published: PublishedDie, work: PublishedPower) -> FloatArr
     ) * JOULES_PER_PJ
     off_chip_j = work.memory_traffic.value * memory.memory.energy.value * JOULES_PER_PJ
     clock = at_frequency(die, work.frequency.value)
-    return average_power_w(
-        on_chip_j, 1.0, published_parts(published), die, clock, memory, off_chip_j
-    )
+    parts = published_parts(published)
+    return power_parts(on_chip_j, off_chip_j, 1.0, parts, die, clock, memory).total_w

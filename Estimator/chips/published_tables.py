@@ -45,16 +45,9 @@ def _compared(die: PublishedDie) -> Iterator[Compared]:
             die.title, "area", "mm2", die.evidence, die.area.value, area, die.area.source
         )
     for work in die.powers:
-        power = float(published_power_w(die, work)[0])
-        yield Compared(
-            die.title,
-            f"power, {work.what}",
-            "W",
-            work.evidence,
-            work.power.value,
-            power,
-            work.power.source,
-        )
+        power, known = float(published_power_w(die, work)[0]), work.power
+        what = f"power, {work.what}"
+        yield Compared(die.title, what, "W", work.evidence, known.value, power, known.source)
 
 
 def compare_floor_plans() -> tuple[Compared, ...]:

@@ -13,9 +13,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from Estimator.chips.accelerator import Dataflow, IntArray
-from Estimator.chips.technology import FloatArray
+from Estimator.chips.accelerator import Dataflow
 from GraphExtractor.score_mask import ScoreMask
+from phaze_common.array_types import FloatArray, IntArray
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,8 @@ class ScoreAxes:
 
 QK, AV, SUM_OVER_ROWS = ScoreAxes(0, 2), ScoreAxes(0, 1), ScoreAxes(1, 0)
 FORWARD: tuple[ScoreAxes, ...] = (QK, AV)
-BACKWARD: tuple[ScoreAxes, ...] = (
-    QK,
-    SUM_OVER_ROWS,
-    QK,
-    AV,
-    SUM_OVER_ROWS,
-)  # the scores again, dV, dP, dQ and dK
+# the scores again, dV, dP, dQ and dK
+BACKWARD: tuple[ScoreAxes, ...] = (QK, SUM_OVER_ROWS, QK, AV, SUM_OVER_ROWS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,17 +105,11 @@ def met_columns(mask: ScoreMask, bounds: IntArray) -> IntArray:
 def met_rows(mask: ScoreMask, bounds: IntArray) -> IntArray:
     """Rows of the device with a score that is left in each tile of the columns, from one of
     ``bounds`` to the next."""
-    first, end = (
-        np.maximum(bounds[:-1] - mask.behind, 0),
-        np.minimum(bounds[1:] + mask.before, mask.columns),
-    )
-    met: IntArray = np.sum(
-        [
-            np.maximum(np.minimum(end, last) - np.maximum(first, start), 0)
-            for start, last in mask.chunks
-        ],
-        axis=0,
-    )
+    first = np.maximum(bounds[:-1] - mask.behind, 0)
+    end = np.minimum(bounds[1:] + mask.before, mask.columns)
+    met = np.zeros(len(first), dtype=np.int64)
+    for start, last in mask.chunks:
+        met += np.maximum(np.minimum(end, last) - np.maximum(first, start), 0)
     return met
 
 
@@ -133,10 +122,8 @@ def spans_of_rows(mask: ScoreMask, bounds: IntArray) -> tuple[IntArray, IntArray
     spans, passed = [], 0
     for start, last in mask.chunks:
         rows = np.clip(bounds - passed, 0, last - start) + start
-        first, end = (
-            np.maximum(rows[:-1] - mask.before, 0),
-            np.minimum(rows[1:] + mask.behind, mask.columns),
-        )
+        first = np.maximum(rows[:-1] - mask.before, 0)
+        end = np.minimum(rows[1:] + mask.behind, mask.columns)
         spans.append((first, np.where(rows[1:] > rows[:-1], end, first)))
         passed += last - start
     firsts, ends = zip(*spans, strict=True)

@@ -45,9 +45,8 @@ def sent_bytes(operator: Operator) -> float:
         and collectives
         and collectives[-1].kind is CollectiveKind.PASS
     ):
-        sent += (
-            collectives[-1].payload_bytes / collectives[-1].group_size
-        )  # gradients have one more step home
+        # gradients have one more step home
+        sent += collectives[-1].payload_bytes / collectives[-1].group_size
     return sent
 
 
@@ -97,9 +96,8 @@ def operator_signature(operator: Operator) -> OperatorSignature:
     if not uses.vector_core:
         return OperatorSignature(tensor, None)
     element = ElementWork(operator.vector, 0, starts=0)
-    follows = (
-        operator.yields is Yields.OUTPUT
-    )  # beside a gradient runs the sum of a bias', of what is there from the start
+    # beside a gradient runs the sum of a bias', of what is there from the start
+    follows = operator.yields is Yields.OUTPUT
     if not operator.streamed or not follows:
         return OperatorSignature(tensor, element)
     element_bytes = DTYPE_BYTES[operator.writes[0].dtype]

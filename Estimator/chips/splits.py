@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.chips.accelerator import IntArray
 from GraphExtractor.graph import Gemm
+from phaze_common.array_types import IntArray
 
 EVERY_COUNT_TO = 256  # parts; of more, counts of a dimension are those of ``_coarse``
 
@@ -39,15 +39,12 @@ class Splits:
 def enumerate_splits(gemm: Gemm, num_cores: int) -> Splits:
     """The ways to split ``gemm`` over at most ``num_cores`` cores."""
     sizes = gemm.batch, gemm.m, gemm.k, gemm.n
-    splits = _splits(
-        *sizes, 1 << (num_cores - 1).bit_length()
-    )  # numbers of cores between two powers of two share them
+    # numbers of cores between two powers of two share them
+    splits = _splits(*sizes, 1 << (num_cores - 1).bit_length())
     end = splits.ending(num_cores)
-    return (
-        splits
-        if end == len(splits.parts)
-        else Splits(*(each[:end] for each in vars(splits).values()))
-    )
+    if end == len(splits.parts):
+        return splits
+    return Splits(*(each[:end] for each in vars(splits).values()))
 
 
 @lru_cache(maxsize=256)  # chips that differ in rates alone ask again for the same
@@ -62,11 +59,10 @@ def _splits(batch: int, m: int, k: int, n: int, most: int) -> Splits:
     every = _combinations(
         [_distinct(size, min(most, EVERY_COUNT_TO)) for size in sizes], min(most, EVERY_COUNT_TO)
     )
-    coarse = (
-        _combinations([_coarse(size, most) for size in sizes], most)
-        if most > EVERY_COUNT_TO
-        else every[:0]
-    )
+    if most > EVERY_COUNT_TO:
+        coarse = _combinations([_coarse(size, most) for size in sizes], most)
+    else:
+        coarse = every[:0]
     counts = np.concatenate([every, coarse[coarse.prod(axis=1) > EVERY_COUNT_TO]])
     counts = counts[np.argsort(counts.prod(axis=1), kind="stable")]
     of_batch, of_m, of_k, of_n = counts.T.copy()

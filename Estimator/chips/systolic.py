@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from Estimator.chips.accelerator import Dataflow
-from Estimator.chips.technology import FloatArray
+from phaze_common.array_types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)

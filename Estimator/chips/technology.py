@@ -2,16 +2,15 @@
 ``hardware/technologies``."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from Estimator.chips.process import DieProcess
 from Estimator.quantity import Quantity as Quantity
 from Estimator.quantity import units_of as units_of
-
-FloatArray = NDArray[np.float64]
+from phaze_common.array_types import FloatArray
 
 
 @dataclass(frozen=True)
@@ -45,9 +44,8 @@ class Technology:
 
     name: str
     node_nm: float  # name of the process in nanometres
-    tensor_pe_area: Annotated[
-        Quantity, "um2"
-    ]  # one processing element of a tensor core: MAC and L1
+    # one processing element of a tensor core: MAC and L1
+    tensor_pe_area: Annotated[Quantity, "um2"]
     vector_lane_area: Annotated[Quantity, "um2"]  # one lane of a vector core
     l2_area: Annotated[CapacityTable, "um2"]  # buffer of a core
     glb_area: Annotated[CapacityTable, "um2"]  # global buffer
@@ -55,30 +53,22 @@ class Technology:
     vector_lane_energy: Annotated[Quantity, "pJ"]  # per lane and cycle
     l1_energy: Annotated[Quantity, "pJ/byte"]  # registers of a processing element
     sram_energy: Annotated[CapacityTable, "pJ/byte"]  # L2 and GLB
-    hbm_energy: Annotated[
-        Quantity, "pJ/byte"
-    ]  # memory of the device; a named kind of memory has its own
+    # memory of the device; a named kind of memory has its own
+    hbm_energy: Annotated[Quantity, "pJ/byte"]
     network_energy: Annotated[Quantity, "pJ/byte"]  # links between devices
-    die: DieProcess | None = (
-        None  # what a whole die needs; None where only cores and buffers are described
-    )
+    # what a whole die needs; None where only cores and buffers are described
+    die: DieProcess | None = None
 
     def scaled(self, factor: float) -> "Technology":
         """The same with ``factor`` times the energy of what runs at the chip's own voltage, which
         memories and links do not."""
-        quantities = {
-            name: getattr(self, name) for name in ("mac_energy", "vector_lane_energy", "l1_energy")
-        }
-        times = {
-            name: replace(each, value=factor * each.value) for name, each in quantities.items()
-        }
-        sram = replace(
-            self.sram_energy, value=tuple(factor * value for value in self.sram_energy.value)
-        )
-        die = self.die
+        times: dict[str, Any] = {}
+        for name in ("mac_energy", "vector_lane_energy", "l1_energy"):
+            energy: Quantity = getattr(self, name)
+            times[name] = replace(energy, value=factor * energy.value)
+        values = tuple(factor * value for value in self.sram_energy.value)
+        sram, die = replace(self.sram_energy, value=values), self.die
         if die is not None:
-            die = replace(
-                die,
-                network_energy=replace(die.network_energy, value=factor * die.network_energy.value),
-            )
+            wires = replace(die.network_energy, value=factor * die.network_energy.value)
+            die = replace(die, network_energy=wires)
         return replace(self, sram_energy=sram, die=die, **times)

@@ -23,21 +23,22 @@ global buffer does not hold it (Diamos et al. 2016).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from Estimator.chips.accelerator import Dataflow, IntArray, Platform, TensorCores
+from Estimator.chips.accelerator import Dataflow, Platform, TensorCores
 from Estimator.chips.area import l2_bytes
 from Estimator.chips.attention import attention_traffic
 from Estimator.chips.core_rates import CoreRates
 from Estimator.chips.score_tiles import BACKWARD, FORWARD, Executed, executed
 from Estimator.chips.splits import Splits, enumerate_splits
 from Estimator.chips.systolic import SystolicTime, divide_up, pipelined_time
-from Estimator.chips.technology import FloatArray
 from Estimator.chips.tiling import ACCUMULATOR_BYTES, tile_traffic
 from GraphExtractor.graph import Gemm
 from GraphExtractor.score_mask import ScoreMask
+from phaze_common.array_types import FloatArray, IntArray, fieldwise
 
 JOULES_PER_PJ = 1e-12
 REGISTER_ACCESSES_PER_MAC = 3  # both operands and the accumulator
@@ -160,18 +161,7 @@ class _OnChip:
 
     def times(self, steps: int) -> _OnChip:
         """``steps`` such products one after another."""
-        return _OnChip(
-            *(
-                value * steps
-                for value in (
-                    self.cycles,
-                    self.compute_cycles,
-                    self.glb_bytes,
-                    self.l2_bytes,
-                    self.macs,
-                )
-            )
-        )
+        return fieldwise(lambda value: value * steps, self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,26 +242,15 @@ class TensorCoreModel:
     def _spread(self, gemm: Gemm) -> _Spread:
         splits = enumerate_splits(gemm, int(self._nums[-1]))
         batch, m, k, n = (
-            divide_up(size, parts)[:, None]
-            for size, parts in (
-                (gemm.batch, splits.batch),
-                (gemm.m, splits.m),
-                (gemm.k, splits.k),
-                (gemm.n, splits.n),
-            )
+            divide_up(getattr(gemm, name), getattr(splits, name))[:, None]
+            for name in ("batch", "m", "k", "n")
         )
         products = (gemm.batch * splits.m * splits.k * splits.n)[:, None]
         least = products * (m * k + k * n + m * n) * self.platform.bytes_per_element
         # each further part of a split reduction has its partial sums written to the GLB and read
         # again, after the others
-        reduction: FloatArray = (
-            2
-            * ACCUMULATOR_BYTES
-            * gemm.batch
-            * gemm.m
-            * gemm.n
-            * (splits.k[:, None].astype(np.float64) - 1)
-        )
+        results_bytes = 2 * ACCUMULATOR_BYTES * gemm.batch * gemm.m * gemm.n
+        reduction: FloatArray = results_bytes * (splits.k[:, None].astype(np.float64) - 1)
         doubling = np.flatnonzero(splits.doubling)
         none = np.zeros((0, len(self._rows)))
         ways = _Spread(splits, batch, m, k, n, reduction, least, doubling, none)
@@ -289,13 +268,8 @@ class TensorCoreModel:
         m, k, n = (each[which, 0] for each in (ways.m, ways.k, ways.n))
         traffic = tile_traffic(m, k, n, capacities, self.platform.bytes_per_element)
         splits = ways.splits
-        moved: FloatArray = (
-            gemm.batch
-            * splits.m[which]
-            * splits.k[which]
-            * splits.n[which]
-            * traffic.total.min(axis=0)
-        )
+        parts = gemm.batch * splits.m[which] * splits.k[which] * splits.n[which]
+        moved: FloatArray = parts * traffic.total.min(axis=0)
         return moved
 
     def _time(
@@ -378,9 +352,8 @@ class TensorCoreModel:
         glb_bytes = moved + ways.reduction_bytes[some]
         found = np.empty((3, len(self._num_of)))
         best, begun = _Chosen(*np.full((3, len(self._rows)), np.inf)), 0
-        for place, num in enumerate(
-            self._nums.tolist()
-        ):  # ascending: more cores can do all that fewer can
+        # ascending: more cores can do all that fewer can
+        for place, num in enumerate(self._nums.tolist()):
             end = ways.splits.ending(num)
             doubling = slice(*np.searchsorted(some, (begun, end)))
             best = best.or_faster(cycles[doubling], steady[doubling], glb_bytes[doubling])
@@ -394,13 +367,8 @@ class TensorCoreModel:
             begun = end
         done = part.work[self._array_of]
         chosen_cycles, compute_cycles, chosen_bytes = found
-        return _OnChip(
-            chosen_cycles,
-            compute_cycles,
-            chosen_bytes,
-            self._l2_traffic(gemm, dataflow) * done,
-            gemm.macs * done,
-        )
+        l2_traffic = self._l2_traffic(gemm, dataflow) * done
+        return _OnChip(chosen_cycles, compute_cycles, chosen_bytes, l2_traffic, gemm.macs * done)
 
     def _with_others(
         self,
@@ -438,10 +406,10 @@ class TensorCoreModel:
         for tried in (first, ~first):
             way, on = np.nonzero(tried & (least < best.cycles[arrays]))
             if len(way):
-                asked = np.zeros(bytes_of.shape, dtype=bool)
+                needed = np.zeros(bytes_of.shape, dtype=bool)
                 buffer = self._l2_of[arrays[on]]
-                asked[way, buffer] = True  # arrays of one size share what they move
-                some, one = np.nonzero(asked)
+                needed[way, buffer] = True  # arrays of one size share what they move
+                some, one = np.nonzero(needed)
                 bytes_of[some, one] = self._glb_bytes(
                     gemm, ways, others[some], self._l2_capacities[one]
                 )
@@ -555,10 +523,5 @@ def _fastest(prices: list[_Price]) -> _Price:
         better = (price.seconds < best.seconds) | (
             (price.seconds == best.seconds) & (price.joules < best.joules)
         )
-        best = _Price(
-            *(
-                np.where(better, new, old)
-                for new, old in zip(vars(price).values(), vars(best).values(), strict=True)
-            )
-        )
+        best = fieldwise(partial(np.where, better), price, best)
     return best

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from Estimator.chips.systolic import divide_up
-from Estimator.chips.technology import FloatArray
+from phaze_common.array_types import FloatArray
 
 ACCUMULATOR_BYTES = 4.0  # fp32 partial sums
 

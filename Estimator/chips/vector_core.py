@@ -17,9 +17,9 @@ from Estimator.chips.accelerator import Platform, VectorCores
 from Estimator.chips.area import l2_bytes
 from Estimator.chips.core_rates import CoreRates
 from Estimator.chips.systolic import divide_up
-from Estimator.chips.technology import FloatArray
 from Estimator.chips.tensor_core import JOULES_PER_PJ, CoreEstimate
 from GraphExtractor.graph import VectorWork
+from phaze_common.array_types import FloatArray
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class VectorCoreModel:
         platform, rates = self.platform, self.rates
         glb_cycles = work.hbm_bytes / (platform.glb_bandwidth_bytes_per_cycle * share)
         hbm_cycles = work.hbm_bytes * rates.frequency_hz / (rates.hbm_bytes_per_s * share)
-        slower: FloatArray = np.maximum(glb_cycles, hbm_cycles)
-        return slower / rates.frequency_hz
+        longer: FloatArray = np.maximum(glb_cycles, hbm_cycles)
+        return longer / rates.frequency_hz
 
     def cycles_per_element(self, function: str) -> float:
         """Cost of a vector function; one without an entry costs as much as ``add`` (``coverage``

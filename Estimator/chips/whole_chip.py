@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import AcceleratorSet, Platform
 from Estimator.chips.area import area_mm2
+from Estimator.chips.axes import SIZES
 from Estimator.chips.clock import at_frequency
 from Estimator.chips.cost import Prices, chip_price, embodied_carbon
 from Estimator.chips.die import DieParts, die_parts, die_process, edge_problem, too_large
 from Estimator.chips.own_links import own_links
-from Estimator.chips.power import constant_power, peak_power_w
-from Estimator.chips.technology import FloatArray
+from Estimator.chips.power import constant_power, peak_power_parts
+from phaze_common.array_types import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,15 +58,8 @@ def whole_chips(
             continue
         some, of_variant = chips.some(mine), platform.at(variant)
         if variant.memory is None:
-            sizes = (
-                some.num_tc,
-                some.num_vc,
-                some.width,
-                some.depth,
-                some.width_vc,
-                some.glb_bytes,
-            )
-            found.area_mm2[mine] = area_mm2(*sizes, platform)
+            sizes = {name: getattr(some, name) for name in SIZES}
+            found.area_mm2[mine] = area_mm2(**sizes, platform=platform)
             continue
         memory, die = platform.memory(variant.memory), die_process(platform.technology)
         clock = at_frequency(die, of_variant.frequency_hz)
@@ -74,7 +68,8 @@ def whole_chips(
         parts: DieParts = die_parts(some, of_variant, memory, links_bytes_per_s)
         found.area_mm2[mine] = parts.total_mm2
         found.static_w[mine] = constant_power(parts, die, clock, memory).total_w
-        found.peak_w[mine] = peak_power_w(some, platform, memory, parts, clock, links_bytes_per_s)
+        busy = peak_power_parts(some, platform, memory, parts, clock, links_bytes_per_s)
+        found.peak_w[mine] = busy.total_w
         found.buildable[mine] = ~(
             edge_problem(parts.total_mm2, memory, parts.dies) | too_large(parts)
         )

@@ -93,11 +93,11 @@ def _with_measured_libraries(device: Device, formats: Collection[str]) -> Device
     measurement replaces; it would slow the measured formats down once more in every price. Formats
     that were not measured keep their proportion to those that were. Earlier years stay.
     """
-    year, kept = load_software(device.software).year, list[Libraries]()
+    year, libraries = load_software(device.software).year, list[Libraries]()
     for each in device.matrix.libraries:
         own = [share.value for name, share in each.products.items() if name in formats]
         if year > each.until or not own:
-            kept.append(each)
+            libraries.append(each)
             continue
         products = {
             name: replace(share, value=round(min(share.value / max(own), 1.0), 4))
@@ -105,8 +105,8 @@ def _with_measured_libraries(device: Device, formats: Collection[str]) -> Device
             if name not in formats
         }
         if products:
-            kept.append(replace(each, products=products))
-    return replace(device, matrix=replace(device.matrix, libraries=tuple(kept)))
+            libraries.append(replace(each, products=products))
+    return replace(device, matrix=replace(device.matrix, libraries=tuple(libraries)))
 
 
 def _owner(row: MeasuredOperator, device: Device) -> str | None:
@@ -146,11 +146,8 @@ def _calibration(device: Device, tables: Sequence[OperatorTable]) -> tuple[Calib
         for launch in sorted({row.operator.launch for row in table.rows}):
             rows = [row for row in table.rows if row.operator.launch == launch]
             errors = [Residual(row, isolated_s(row.operator, device)).error for row in rows]
-            mape, bias = float(np.mean(np.abs(errors))), float(np.mean(errors))
-            fresh.append(
-                Calibration(
-                    f"{table.name}: {launch}", len(rows), round(mape, 4), round(bias, 4) + 0.0
-                )
-            )
+            mape = round(float(np.mean(np.abs(errors))), 4)
+            bias = round(float(np.mean(errors)), 4) + 0.0
+            fresh.append(Calibration(f"{table.name}: {launch}", len(rows), mape, bias))
     renewed = {each.table for each in fresh}
     return (*(each for each in device.calibration if each.table not in renewed), *fresh)

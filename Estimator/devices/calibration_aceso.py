@@ -58,20 +58,15 @@ class _Layer:
 
     def operators(self) -> dict[tuple[str, str], IsolatedOperator]:
         """Operators by name and column of the file."""
-        tokens, hidden, ffn, qkv = (
-            self.tokens,
-            self.hidden,
-            4 * self.hidden // self.width,
-            3 * self.hidden // self.width,
-        )
+        tokens = self.tokens
+        hidden = self.hidden
+        ffn = 4 * self.hidden // self.width
+        qkv = 3 * self.hidden // self.width
         head, length = self.head, SEQUENCE
-        split = (
-            Stream("copy", tokens, qkv),
-        )  # queries, keys and values are copied out of, and into, the joint product
-        scores, values = (
-            Gemm(self.batches, length, head, length),
-            Gemm(self.batches, length, length, head),
-        )
+        # queries, keys and values are copied out of, and into, the joint product
+        split = (Stream("copy", tokens, qkv),)
+        scores = Gemm(self.batches, length, head, length)
+        values = Gemm(self.batches, length, length, head)
         found = {
             **_product("enc-attention-qkv", Gemm(1, tokens, hidden, qkv), split),
             **_product("enc-attention-dense", Gemm(1, tokens, hidden // self.width, hidden)),
@@ -168,11 +163,8 @@ def _file_rows(path: Path) -> Iterator[MeasuredOperator]:
                 operator = operators.get((cells.get("op_name") or "", phase))
                 if operator is not None:
                     column = f"{phase}-compute"
-                    yield MeasuredOperator(
-                        operator,
-                        positive_number(cells.get(column) or "", column, where) * MICRO,
-                        where,
-                    )
+                    microseconds = positive_number(cells.get(column) or "", column, where)
+                    yield MeasuredOperator(operator, microseconds * MICRO, where)
     except csv.Error as error:
         raise InputError(
             f"{path}:{reader.line_num} is not CSV: {error}; correct it, or take it out of the "

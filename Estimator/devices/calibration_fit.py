@@ -13,20 +13,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import least_squares
 
-from Estimator.chips.technology import FloatArray, Quantity
+from Estimator.chips.technology import Quantity
 from Estimator.devices.calibration_tables import MeasuredOperator
 from Estimator.devices.device import Device
 from Estimator.devices.isolated import isolated_s
+from phaze_common.array_types import FloatArray
 
 LEAST_FRACTION = 0.01
 MOST_FILL = 1000.0  # steps of k
 OUTLIER = 0.1  # residuals beyond this count less
 TRUST = 0.05  # residual of a constant e times as large as the device had it
-STARTS = (
-    0.02,
-    0.5,
-    0.98,
-)  # of the shortest time of a launch kind: where the search for ``alone`` starts
+# of the shortest time of a launch kind: where the search for ``alone`` starts
+STARTS = (0.02, 0.5, 0.98)
 STEP = 0.01  # of a constant's range, by which it is moved to see whether the table determines it
 UNDETERMINED = 1e-5  # a constant that moves no residual by more is not determined
 DIGITS = 4  # of a fitted value
@@ -58,11 +56,9 @@ class Constant:
     def moved(self, value: float) -> float:
         """Logarithmic distance from the device's value; none for a launch, which is the
         measurement's."""
-        return (
-            0.0
-            if self.part == "launch"
-            else math.log((value + self.least) / (self.start + self.least))
-        )
+        if self.part == "launch":
+            return 0.0
+        return math.log((value + self.least) / (self.start + self.least))
 
     @property
     def least(self) -> float:
@@ -74,10 +70,10 @@ class Constant:
         part = getattr(device, self.part)
         content: object = None if value is None else Quantity(value, self.unit, source)
         if self.key is not None:
-            kept = {
+            others = {
                 key: other for key, other in getattr(part, self.name).items() if key != self.key
             }
-            content = kept if content is None else {**getattr(part, self.name), self.key: content}
+            content = others if content is None else {**getattr(part, self.name), self.key: content}
         return replace(device, **{self.part: replace(part, **{self.name: content})})
 
 

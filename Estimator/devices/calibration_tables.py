@@ -22,13 +22,12 @@ from GraphExtractor.graph import DTYPE_BYTES, Gemm
 from phaze_common.errors import InputError
 from phaze_common.files import read_text
 from phaze_common.ranges import positive_number
+from phaze_common.units import GIGA
 
 GEMM = "gemm"
 COLUMNS = ("operator", "batch", "m", "k", "n", "rows", "row_length", "dtype", "seconds")
-ELEMENT_BYTES = MappingProxyType(
-    {**DTYPE_BYTES, "float8": 1}
-)  # of operands; no tensor of a graph is in float8
-GIGA = 1e9
+# of operands; no tensor of a graph is in float8
+ELEMENT_BYTES = MappingProxyType({**DTYPE_BYTES, "float8": 1})
 MOST_DIGITS = 16
 
 

@@ -9,13 +9,11 @@ from Estimator.chips.technology import Quantity
 from Estimator.devices.device import Device
 from phaze_common.errors import InputError
 from phaze_common.numbers import number
-from phaze_common.units import GIB
+from phaze_common.units import GIB, GIGA
 
-GIGA, TERA = 1e9, 1e12
-SIXTEEN_BITS = (
-    "bfloat16",
-    "float16",
-)  # formats that a stated peak is that of, the first that a device has
+TERA = 1e12
+# formats that a stated peak is that of, the first that a device has
+SIXTEEN_BITS = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True)
@@ -43,34 +41,31 @@ def with_sizes(device: Device, sizes: DeviceSizes) -> Device:
             "changes; leave peak_flops and "
             "memory_bandwidth out, or fit a device to it with 'phaze calibrate'"
         )
-    memory, matrix, said = device.memory, device.matrix, []
+    memory, matrix, changes = device.memory, device.matrix, []
     if sizes.memory_size is not None:
-        memory = replace(memory, capacity=_asked(sizes.memory_size * GIB, memory.capacity))
-        said.append(f"{number(sizes.memory_size)} GiB")
+        memory = replace(memory, capacity=_new(sizes.memory_size * GIB, memory.capacity))
+        changes.append(f"{number(sizes.memory_size)} GiB")
     if sizes.memory_bandwidth is not None:
-        memory = replace(memory, bandwidth=_asked(sizes.memory_bandwidth * GIGA, memory.bandwidth))
-        said.append(f"{number(sizes.memory_bandwidth)} GB/s")
+        memory = replace(memory, bandwidth=_new(sizes.memory_bandwidth * GIGA, memory.bandwidth))
+        changes.append(f"{number(sizes.memory_bandwidth)} GB/s")
     if sizes.peak_flops is not None:
         own = next(
             (matrix.peak[name].value for name in SIXTEEN_BITS if name in matrix.peak),
             max(_values(device)),
         )
-        asked = sizes.peak_flops * TERA
-        matrix = replace(
-            matrix,
-            peak={
-                name: _asked(asked * (peak.value / own), peak) for name, peak in matrix.peak.items()
-            },
-        )
-        said.append(f"{number(sizes.peak_flops)} TFLOP/s")
-    if not said:
+        peak_flops = sizes.peak_flops * TERA
+        peaks = matrix.peak.items()
+        new = {name: _new(peak_flops * (peak.value / own), peak) for name, peak in peaks}
+        matrix = replace(matrix, peak=new)
+        changes.append(f"{number(sizes.peak_flops)} TFLOP/s")
+    if not changes:
         return device
     return replace(
-        device, title=f"{device.title} with {', '.join(said)}", memory=memory, matrix=matrix
+        device, title=f"{device.title} with {', '.join(changes)}", memory=memory, matrix=matrix
     )
 
 
-def _asked(value: float, own: Quantity) -> Quantity:
+def _new(value: float, own: Quantity) -> Quantity:
     return Quantity(value, own.unit, "asked for in place of the device's own")
 
 

@@ -76,9 +76,8 @@ class MatrixEngine:
     attention_backward: Annotated[Quantity, "fraction"]
     formats: Annotated[dict[str, Quantity], "fraction"] = field(default_factory=dict)
     libraries: tuple[Libraries, ...] = ()  # of before, the oldest first
-    attention_kernels: dict[str, AttentionShares] = field(
-        default_factory=dict
-    )  # others than FlashAttention-2, by name
+    # others than FlashAttention-2, by name
+    attention_kernels: dict[str, AttentionShares] = field(default_factory=dict)
     operand_bandwidth: Annotated[Quantity | None, "fraction"] = None
     variation: Annotated[Quantity | None, "fraction"] = None  # None: all devices are alike
 
@@ -222,9 +221,8 @@ class Device:
     launch: Launch  # what kernels cost beside their work
     scans: Scans | None = None  # what recurrences run on; None: not known
     board_power: Annotated[Quantity | None, "W"] = None
-    calibration: tuple[
-        Calibration, ...
-    ] = ()  # how well its constants were fitted, by table; written by phaze calibrate
+    # how well its constants were fitted, by table; written by phaze calibrate
+    calibration: tuple[Calibration, ...] = ()
     profile: ProfileSource | None = None  # None: priced by the constants alone
     host: HostLink | None = None  # None: not known
 

@@ -4,27 +4,20 @@ Unknown names, unreadable files, bad keys, units and values are refused with an 
 """
 
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from Estimator.chips.technology import Quantity, units_of
 from Estimator.devices.device import (
-    AttentionShares,
     Calibration,
     Device,
-    HostLink,
-    Launch,
-    Libraries,
-    MatrixEngine,
-    Memory,
-    Passes,
-    Scans,
 )
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.names import bare_name, forms_of
-from Estimator.devices.software import AttentionKernel, Composed, Sharding, Software
-from Estimator.hardware_files import HARDWARE, hardware_names, hardware_path, require
+from Estimator.devices.software import AttentionKernel, Software
+from Estimator.hardware_files import HARDWARE, hardware_names, hardware_path
 from Estimator.network.contention import ACTIVITIES, Contention
 from Estimator.profiled.device import profiled_device
 from Estimator.profiled.machine import profile_folder
@@ -39,33 +32,8 @@ FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
 ROUNDED = 1e-4  # to which errors of fits are written
 USUAL_ATTENTION = "flash_2"  # that devices are described with
 MAY_BE_ZERO = frozenset(
-    {
-        "gap",
-        "alone",
-        "floor",
-        "host_issue",
-        "between_iterations",
-        "fill",
-        "variation",
-        "reserved_memory",
-        "accumulation",
-    }
-)
-
-
-Part = (
-    MatrixEngine
-    | Memory
-    | Passes
-    | Launch
-    | Scans
-    | HostLink
-    | AttentionShares
-    | Libraries
-    | Software
-    | AttentionKernel
-    | Sharding
-    | Composed
+    {"gap", "alone", "floor", "host_issue", "between_iterations"}
+    | {"fill", "variation", "reserved_memory", "accumulation"}
 )
 
 
@@ -92,22 +60,15 @@ def check_device(device: Device, source: Path | str) -> None:
         InputError: names ``source`` and the field.
     """
     file = FileRefusals(source)
-    for part, key in (
-        (device.matrix, "matrix"),
-        (device.memory, "memory"),
-        (device.launch, "launch"),
-    ):
-        _check_quantities(part, file, f"{key}.")
-    if device.scans is not None:
-        _check_quantities(device.scans, file, "scans.")
+    for key in ("matrix", "memory", "launch", "scans", "host"):
+        _check_quantities(getattr(device, key), file, f"{key}.")
     if device.host is not None:
-        _check_quantities(device.host, file, "host.")
         efficiency = device.host.efficiency.value
-        require(efficiency <= 1, file, "host.efficiency.value", efficiency, "at most 1")
+        file.require(efficiency <= 1, "host.efficiency.value", efficiency, "at most 1")
     if device.board_power is not None:
         stated, unit = device.board_power, units_of(Device)["board_power"]
-        require(stated.unit == unit, file, "board_power.unit", repr(stated.unit), repr(unit))
-        require(stated.value > 0, file, "board_power.value", stated.value, "positive")
+        file.require(stated.unit == unit, "board_power.unit", repr(stated.unit), repr(unit))
+        file.require(stated.value > 0, "board_power.value", stated.value, "positive")
     _check_functions(device.memory.functions, file, "memory.functions")
     _check_functions(device.memory.passes, file, "memory.passes")
     for function, passes in device.memory.passes.items():
@@ -117,35 +78,14 @@ def check_device(device: Device, source: Path | str) -> None:
         ("matrix.formats", device.matrix.formats),
     ):
         for number_format in given:
-            require(
-                number_format in FORMATS,
-                file,
-                key,
-                f"given {number_format!r}",
-                f"of {', '.join(FORMATS)}",
-            )
-    require(
-        len(device.matrix.peak) > 0,
-        file,
-        "matrix.peak",
-        "empty",
-        "a mapping of number formats to FLOP/s",
-    )
-    require(
-        len(device.matrix.tiles) > 0,
-        file,
-        "matrix.tiles",
-        "empty",
-        "a list of tiles {m, n, efficiency}",
-    )
-    for tile in device.matrix.tiles:
-        require(
-            min(tile.m, tile.n) > 0 and 0 < tile.efficiency <= 1,
-            file,
-            "matrix.tiles",
-            tile,
-            "positive, efficiency at most 1",
-        )
+            known = number_format in FORMATS
+            file.require(known, key, f"given {number_format!r}", f"of {', '.join(FORMATS)}")
+    peaks, tiles = device.matrix.peak, device.matrix.tiles
+    file.require(bool(peaks), "matrix.peak", "empty", "a mapping of number formats to FLOP/s")
+    file.require(bool(tiles), "matrix.tiles", "empty", "a list of tiles {m, n, efficiency}")
+    for tile in tiles:
+        possible = min(tile.m, tile.n) > 0 and 0 < tile.efficiency <= 1
+        file.require(possible, "matrix.tiles", tile, "positive, efficiency at most 1")
     for key, shares in device.matrix.attention_kernels.items():
         _check_quantities(shares, file, f"matrix.attention_kernels.{key}.")
     for place, libraries in enumerate(device.matrix.libraries):
@@ -153,26 +93,23 @@ def check_device(device: Device, source: Path | str) -> None:
     for place, each in enumerate(device.calibration):
         _check_calibration(each, file, f"calibration.{place}")
     years = [each.until for each in device.matrix.libraries]
-    require(
-        years == sorted(set(years)), file, "matrix.libraries", years, "with years until, ascending"
-    )
+    ascending = years == sorted(set(years))
+    file.require(ascending, "matrix.libraries", years, "with years until, ascending")
     file.raise_any()
 
 
 def load_software(name_or_path: str) -> Software:
     """Read the description of a training framework."""
     path = hardware_path("software", name_or_path)
-    stated, contention = SOFTWARE.current(read_yaml(path), str(path)), None
-    if isinstance(stated, dict) and isinstance(stated.get("contention"), str):
-        contention = load_contention(stated["contention"], path.parent)
-        stated = stated | {"contention": None}
-    kernel = None
-    if isinstance(stated, dict) and isinstance(stated.get("attention", USUAL_ATTENTION), str):
-        kernel = load_attention(stated.get("attention", USUAL_ATTENTION), path.parent)
-        stated = stated | {"attention": None}
-    software = to_record(Software, stated, str(path))
-    software = software if contention is None else replace(software, contention=contention)
-    software = software if kernel is None else replace(software, attention=kernel)
+    stated, named = SOFTWARE.current(read_yaml(path), str(path)), dict[str, Any]()
+    if isinstance(stated, dict):
+        contention, kernel = stated.get("contention"), stated.get("attention", USUAL_ATTENTION)
+        if isinstance(contention, str):
+            named["contention"] = load_contention(contention, path.parent)
+        if isinstance(kernel, str):
+            named["attention"] = load_attention(kernel, path.parent)
+        stated = stated | dict.fromkeys(named)
+    software = replace(to_record(Software, stated, str(path)), **named)
     check_software(software, path)
     return software
 
@@ -187,33 +124,24 @@ def check_software(software: Software, source: Path | str) -> None:
     if software.contention is not None:
         check_contention(software.contention, source)
     _check_quantities(software, file, "")
-    for part, key in ((software.attention, "attention"), (software.sharding, "sharding")):
-        if part is not None:
-            _check_quantities(part, file, f"{key}.")
+    for key in ("attention", "sharding"):
+        _check_quantities(getattr(software, key), file, f"{key}.")
     _check_functions(software.fused_tails, file, "fused_tails")
     _check_functions(software.composed, file, "composed")
     for function, composed in software.composed.items():
         _check_quantities(composed, file, f"composed.{function}.")
     passes = {phase.value for phase in Phase}
-    given = ", ".join(sorted(software.unfused_softmax_bytes))
-    both = passes == set(software.unfused_softmax_bytes)
-    require(
-        both,
-        file,
-        "unfused_softmax_bytes",
-        f"given for {given or 'nothing'}",
-        f"given for {' and '.join(sorted(passes))}",
-    )
+    given = f"given for {', '.join(sorted(software.unfused_softmax_bytes)) or 'nothing'}"
+    both, wanted = passes == set(software.unfused_softmax_bytes), " and ".join(sorted(passes))
+    file.require(both, "unfused_softmax_bytes", given, f"given for {wanted}")
     file.raise_any()
 
 
 def load_attention(name_or_path: str, relative_to: Path | None = None) -> AttentionKernel:
     """Read what a kernel of fused attention reaches."""
     path = hardware_path("attention", name_or_path, relative_to)
-    kernel, file = (
-        to_record(AttentionKernel, ATTENTION.current(read_yaml(path), str(path)), str(path)),
-        FileRefusals(path),
-    )
+    kernel = to_record(AttentionKernel, ATTENTION.current(read_yaml(path), str(path)), str(path))
+    file = FileRefusals(path)
     _check_quantities(kernel, file, "")
     file.raise_any()
     return kernel
@@ -234,20 +162,14 @@ def check_contention(contention: Contention, source: Path | str) -> None:
         InputError: names ``source`` and the key.
     """
     file, known = FileRefusals(source), f"of {', '.join(ACTIVITIES)}"
-    require(
-        contention.link_share.unit == "fraction",
-        file,
-        "link_share.unit",
-        repr(contention.link_share.unit),
-        "'fraction'",
-    )
-    share = contention.link_share.value
-    require(0 < share <= 1, file, "link_share.value", share, "a fraction above 0, at most 1")
+    unit, share = contention.link_share.unit, contention.link_share.value
+    file.require(unit == "fraction", "link_share.unit", repr(unit), "'fraction'")
+    file.require(0 < share <= 1, "link_share.value", share, "a fraction above 0, at most 1")
     for slowed, by in contention.slowdown.items():
-        require(slowed in ACTIVITIES, file, "slowdown", f"given for {slowed!r}", known)
+        file.require(slowed in ACTIVITIES, "slowdown", f"given for {slowed!r}", known)
         for other, value in by.items():
-            require(other in ACTIVITIES, file, f"slowdown.{slowed}", f"given by {other!r}", known)
-            require(value >= 0, file, f"slowdown.{slowed}.{other}", value, "zero or positive")
+            file.require(other in ACTIVITIES, f"slowdown.{slowed}", f"given by {other!r}", known)
+            file.require(value >= 0, f"slowdown.{slowed}.{other}", value, "zero or positive")
     file.raise_any()
 
 
@@ -276,69 +198,40 @@ def _shipped_names() -> dict[str, str]:
     return names
 
 
-def _check_quantities(part: Part, file: FileRefusals, prefix: str) -> None:
-    units = units_of(type(part))
-    for entry in fields(part):
-        value = getattr(part, entry.name)
-        if value is None:
-            continue
-        named = (
-            {entry.name: value}
-            if isinstance(value, Quantity)
-            else value
-            if entry.name in units
-            else {}
-        )
+def _check_quantities(part: Any, file: FileRefusals, prefix: str) -> None:
+    """Refuse quantities of a record, or of mappings in it, by unit and sign; None has none."""
+    for field, unit in ({} if part is None else units_of(type(part))).items():
+        value = getattr(part, field)
+        named = {"": value} if isinstance(value, Quantity) else value or {}
         for name, quantity in named.items():
-            key = prefix + (entry.name if name == entry.name else f"{entry.name}.{name}")
-            unit = units[entry.name]
-            require(quantity.unit == unit, file, f"{key}.unit", repr(quantity.unit), repr(unit))
-            least_ok = quantity.value >= 0 if entry.name in MAY_BE_ZERO else quantity.value > 0
-            require(least_ok, file, f"{key}.value", quantity.value, "positive")
+            key = f"{prefix}{field}.{name}" if name else f"{prefix}{field}"
+            file.require(quantity.unit == unit, f"{key}.unit", repr(quantity.unit), repr(unit))
+            least_ok = quantity.value >= 0 if field in MAY_BE_ZERO else quantity.value > 0
+            file.require(least_ok, f"{key}.value", quantity.value, "positive")
             if unit == "fraction":
-                require(
-                    quantity.value <= 1,
-                    file,
-                    f"{key}.value",
-                    quantity.value,
-                    "a fraction, at most 1",
-                )
+                share = quantity.value
+                file.require(share <= 1, f"{key}.value", share, "a fraction, at most 1")
             if unit == "count" and quantity.value > 0:
                 whole = quantity.value >= 1 and quantity.value == int(quantity.value)
-                require(whole, file, f"{key}.value", quantity.value, "a whole number")
+                file.require(whole, f"{key}.value", quantity.value, "a whole number")
 
 
 def _check_calibration(stated: Calibration, file: FileRefusals, key: str) -> None:
     """Errors of a fit: a mean of absolute values is never negative, and never below the mean of the
     values."""
-    require(stated.rows > 0, file, f"{key}.rows", stated.rows, "a whole number above 0")
-    if require(
-        stated.mape >= 0,
-        file,
-        f"{key}.mape",
-        stated.mape,
-        "zero or positive, as a mean of absolute errors is",
-    ):
-        within = abs(stated.bias) <= stated.mape + ROUNDED and stated.bias > -1
-        require(
-            within,
-            file,
-            f"{key}.bias",
-            stated.bias,
-            f"between -1 and 1 times the mape, {stated.mape}",
-        )
+    file.require(stated.rows > 0, f"{key}.rows", stated.rows, "a whole number above 0")
+    mape, bias = stated.mape, stated.bias
+    positive = "zero or positive, as a mean of absolute errors is"
+    if file.require(mape >= 0, f"{key}.mape", mape, positive):
+        within = abs(bias) <= mape + ROUNDED and bias > -1
+        file.require(within, f"{key}.bias", bias, f"between -1 and 1 times the mape, {mape}")
 
 
 def _check_functions(given: Iterable[str], file: FileRefusals, key: str) -> None:
     """A misspelt function would silently be priced as any other."""
+    known = f"of {', '.join(sorted(TENSORS_MOVED))}"
     for function in given:
-        require(
-            function in TENSORS_MOVED,
-            file,
-            key,
-            f"given {function!r}",
-            f"of {', '.join(sorted(TENSORS_MOVED))}",
-        )
+        file.require(function in TENSORS_MOVED, key, f"given {function!r}", known)
 
 
 def device_of_run(text: str) -> Device:

@@ -56,17 +56,11 @@ def product_time(
     bytes_per_s = (
         memory.bandwidth.value * (engine.batched_bandwidth if gemm.batch > 1 else alone).value
     )
-    operands = float(
-        element_bytes
-        * gemm.batch
-        * (gemm.m * gemm.k + gemm.k * gemm.n + (1 + added) * gemm.m * gemm.n)
-    )
+    elements = gemm.m * gemm.k + gemm.k * gemm.n + (1 + added) * gemm.m * gemm.n
+    operands = float(element_bytes * gemm.batch * elements)
     processors = int(engine.processors.value)
-    flops_per_s = (
-        device.peak_flops(number_format)
-        / processors
-        * engine.reached(number_format, sustained, year)
-    )
+    reached = engine.reached(number_format, sustained, year)
+    flops_per_s = device.peak_flops(number_format) / processors * reached
     fill = engine.fill.value * fill_factor(device, number_format)
     best: ProductTime | None = None
     for tile in engine.tiles:
@@ -76,9 +70,8 @@ def product_time(
                 break
             steps = max(gemm.k / split, min(gemm.k, SHORTEST_SPLIT)) + fill
             waves = math.ceil(tiles * split / processors)
-            partial_sums = (
-                PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * (split if split > 1 else 0)
-            )
+            added_up = split if split > 1 else 0
+            partial_sums = PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * added_up
             time = ProductTime(
                 waves * 2 * tile.m * tile.n * steps / (flops_per_s * tile.efficiency),
                 (operands + partial_sums) / bytes_per_s,
@@ -117,9 +110,8 @@ def attention_time(
     engine = device.matrix
     share = attention_share(device, kernel, backward)
     left = 1.0 if mask is None else min(mask.share, 0.5 if mask.causal else 1.0)
-    padding = (
-        1.0 if kernel is None else kernel.padding(gemms[0].k)
-    )  # the first product, of scores, sums over a head
+    # the first product, of scores, sums over a head
+    padding = 1.0 if kernel is None else kernel.padding(gemms[0].k)
     flops = 2 * sum(gemm.macs for gemm in gemms) * left * padding
     reached = engine.reached(number_format, sustained=True)
     return ProductTime(

@@ -21,12 +21,9 @@ class Stream:
         """Time on the device, without launch: its traffic at the part of the bandwidth that the
         function reaches."""
         memory, elements = device.memory, self.rows * self.row_length
-        again = (
-            elements
-            * element_bytes
-            * device.reads_again(self.function, self.row_length * element_bytes)
-        )
-        moved = traffic_bytes(self.function, elements, element_bytes) + again
+        times = device.reads_again(self.function, self.row_length * element_bytes)
+        read_again_bytes = elements * element_bytes * times
+        moved = traffic_bytes(self.function, elements, element_bytes) + read_again_bytes
         return moved / memory.stream_bytes_per_s((self.function,))
 
 
@@ -51,11 +48,8 @@ class IsolatedOperator:
             for gemm in self.products
         )
         streams = sum(stream.seconds(device, self.element_bytes) for stream in self.streams)
-        return (
-            products
-            + streams
-            + (len(self.products) + len(self.streams) - 1) * device.launch.gap.value
-        )
+        gaps = len(self.products) + len(self.streams) - 1
+        return products + streams + gaps * device.launch.gap.value
 
 
 def isolated_s(operator: IsolatedOperator, device: Device, year: int | None = None) -> float:

@@ -5,29 +5,14 @@ import re
 
 _REMARKS = re.compile(r"\([^()]*\)|\[[^\[\]]*\]")
 _FIGURES = re.compile(r",?\s\d+(?:\.\d+)?\s?(?:[TG]B/s|W)\b", re.IGNORECASE)  # a bandwidth, a power
-_COUNT_BEFORE = re.compile(
-    r"^\s*\d+\s*(?:[x×*]\s*|\s(?=\s*[a-z]))", re.IGNORECASE
-)  # 8x A100, 8 A100
+# 8x A100, 8 A100
+_COUNT_BEFORE = re.compile(r"^\s*\d+\s*(?:[x×*]\s*|\s(?=\s*[a-z]))", re.IGNORECASE)
 _COUNT_BEHIND = re.compile(r"\s[x×*]\s*\d+\s*$", re.IGNORECASE)  # A100 x8
 _SEPARATORS = re.compile(r"[\s_\-,/]+")
 _MAKERS = frozenset(
-    {
-        *("nvidia", "amd", "intel", "google", "habana", "tesla", "geforce", "instinct", "cloud"),
-        *(
-            "dgx",
-            "hgx",
-            "gpu",
-            "gpus",
-            "card",
-            "cards",
-            "chip",
-            "chips",
-            "accelerator",
-            "accelerators",
-            "tensor",
-            "core",
-        ),
-    }
+    {"nvidia", "amd", "intel", "google", "habana", "tesla", "geforce", "instinct", "cloud"}
+    | {"dgx", "hgx", "gpu", "gpus", "card", "cards", "chip", "chips"}
+    | {"accelerator", "accelerators", "tensor", "core"}
 )
 _BOARD = re.compile(r"sxm\d?|oam|hbm\d?e?|nvlink")  # forms that most names leave out
 

@@ -7,11 +7,10 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from operator import add
 
 import numpy as np
 
-from Estimator.chips.accelerator import IntArray
-from Estimator.chips.technology import FloatArray
 from Estimator.cost_model import OperatorCostModel, OperatorCosts, PieceTimes, PricedOperators
 from Estimator.devices.device import Device
 from Estimator.devices.functions import PARALLEL_SCANS, SCAN_OPERATIONS, traffic_bytes
@@ -29,14 +28,14 @@ from GraphExtractor.graph import (
     Yields,
 )
 from GraphExtractor.score_mask import mask_of
+from phaze_common.array_types import FloatArray, IntArray, fieldwise
 from phaze_common.errors import InputError
 from phaze_common.files import content_key
 from phaze_common.records import to_json
 
 SOFTMAX = ("softmax", "softmax_backward")
-REDUCED_FORMATS = {
-    "float8": "bfloat16"
-}  # formats of weight products only: all else runs in this one
+# formats of weight products only: all else runs in this one
+REDUCED_FORMATS = {"float8": "bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -58,21 +57,11 @@ class KernelTime:
         return self.arithmetic_s + self.memory_s + self.launch_s
 
     def __add__(self, other: KernelTime) -> KernelTime:
-        return KernelTime(
-            self.arithmetic_s + other.arithmetic_s,
-            self.memory_s + other.memory_s,
-            self.launch_s + other.launch_s,
-            self.host_s + other.host_s,
-        )
+        return fieldwise(add, self, other)
 
     def times(self, factor: float) -> KernelTime:
         """``factor`` of these one after another."""
-        return KernelTime(
-            self.arithmetic_s * factor,
-            self.memory_s * factor,
-            self.launch_s * factor,
-            self.host_s * factor,
-        )
+        return fieldwise(lambda seconds: seconds * factor, self)
 
 
 @dataclass(frozen=True)
@@ -212,9 +201,8 @@ class DeviceModel(OperatorCostModel):
         library does not fuse."""
         element_bytes = _element_bytes(operator)
         number_format = self.number_format
-        of_weights = (
-            operator.parameter_bytes or operator.yields is Yields.WEIGHT_GRADIENT
-        )  # batches are experts, else heads
+        # batches are experts, else heads
+        of_weights = operator.parameter_bytes or operator.yields is Yields.WEIGHT_GRADIENT
         if number_format in REDUCED_FORMATS and operator.gemms[0].batch > 1 and not of_weights:
             number_format = REDUCED_FORMATS[number_format]
         if operator.streamed:
@@ -237,9 +225,8 @@ class DeviceModel(OperatorCostModel):
             gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n) for gemm in operator.gemms
         )
         others = max(operator.bytes_read + operator.bytes_written - products, raw)
-        if (
-            operator.bytes_written >= 2 * raw
-        ):  # the product itself is kept too: the tail does not write it
+        # the product itself is kept too: the tail does not write it
+        if operator.bytes_written >= 2 * raw:
             others -= raw
         tail = self._stream(raw + others, tuple(work.function for work in tails))
         return replace(made, after=made.after + tail)
@@ -299,16 +286,12 @@ class DeviceModel(OperatorCostModel):
                 "scans: {peak: FLOP/s of the vector units, step: s}"
             )
         work = next(each for each in operator.vector if each.function in SCAN_OPERATIONS)
-        lanes_s = (
-            2
-            * sum(
-                each.elements * SCAN_OPERATIONS.get(each.function, 1.0) for each in operator.vector
-            )
-            / scans.peak.value
+        operations = sum(
+            each.elements * SCAN_OPERATIONS.get(each.function, 1.0) for each in operator.vector
         )
-        traffic_s = (
-            operator.bytes_read + operator.bytes_written
-        ) / self.device.memory.stream_bytes_per_s()
+        lanes_s = 2 * operations / scans.peak.value
+        moved = operator.bytes_read + operator.bytes_written
+        traffic_s = moved / self.device.memory.stream_bytes_per_s()
         if not operator.gemms:
             depth_s = 0.0 if work.function in PARALLEL_SCANS else work.steps * scans.step.value
             arithmetic_s = max(lanes_s, depth_s)
@@ -333,9 +316,8 @@ class DeviceModel(OperatorCostModel):
         own."""
         functions = tuple(work.function for work in operator.vector)
         traffic = float(operator.bytes_read + operator.bytes_written)
-        if (
-            functions and functions[0] in self.software.composed
-        ):  # at the rate of element-wise kernels, which these are
+        # at the rate of element-wise kernels, which these are
+        if functions and functions[0] in self.software.composed:
             made = self.software.composed[functions[0]]
             each = self._stream(
                 made.bytes.value * operator.vector[0].elements / made.kernels.value, ()
@@ -370,11 +352,9 @@ class DeviceModel(OperatorCostModel):
 
     def _softmax(self, operator: Operator, functions: tuple[str, ...]) -> KernelTime:
         """Softmax of scores kept in memory, or its gradient, and the dropout of its result."""
-        element_bytes, elements, software = (
-            _element_bytes(operator),
-            operator.vector[0].elements,
-            self.software,
-        )
+        element_bytes = _element_bytes(operator)
+        elements = operator.vector[0].elements
+        software = self.software
         total = KernelTime()
         if "dropout" in functions:
             total += self._stream(traffic_bytes("dropout", elements, element_bytes), ("dropout",))
@@ -383,11 +363,10 @@ class DeviceModel(OperatorCostModel):
             kernels = int(software.unfused_softmax_kernels.value)
             moved = elements * software.unfused_softmax_bytes[operator.phase.value].value
             return total + self._stream(moved / kernels, ()).times(kernels)
-        function = (
-            f"causal_{functions[0]}"
-            if operator.causal and software.masked_softmax
-            else functions[0]
-        )
+        if operator.causal and software.masked_softmax:
+            function = f"causal_{functions[0]}"
+        else:
+            function = functions[0]
         return total + self._stream(traffic_bytes(function, elements, element_bytes), (function,))
 
     def _product_time(
@@ -447,9 +426,8 @@ def _behind(operator: Operator, fused: Collection[str]) -> list[VectorWork]:
         last = max(
             (place for place, each in enumerate(work) if each.function in SOFTMAX), default=-1
         )
-        return [
-            each for each in work[last + 1 :] if each.elements < work[last].elements
-        ]  # dropout of scores is in the kernel
+        # dropout of scores is in the kernel
+        return [each for each in work[last + 1 :] if each.elements < work[last].elements]
     if work and work[0].function in fused and _adds_bias(operator):
         return work[1:]
     return work

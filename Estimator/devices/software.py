@@ -79,9 +79,8 @@ class Software:
     unfused_softmax_bytes: Annotated[dict[str, Quantity], "bytes"]
     masked_softmax: bool
     gradient_bytes: Annotated[Quantity, "bytes"]  # per parameter in the data-parallel reduction
-    accumulation: Annotated[
-        Quantity, "bytes"
-    ]  # traffic per parameter of adding a micro-batch's gradient to those before it
+    # traffic per parameter of adding a micro-batch's gradient to those before it
+    accumulation: Annotated[Quantity, "bytes"]
     reserved_memory: Annotated[Quantity, "bytes"]  # context, communication buffers
     overlap_gradients: bool  # whether gradients are sent beside the backward pass
     overlap_tensor: bool  # whether tensor-parallel communication runs beside products
@@ -92,33 +91,26 @@ class Software:
     eager: bool = False
     quantisation: Annotated[Quantity | None, "bytes"] = None  # None: nothing
     sharding: Sharding | None = None  # None: as its traffic
-    gradient_bytes_of: Annotated[dict[str, Quantity], "bytes"] = field(
-        default_factory=dict
-    )  # by precision, where another
-    second_gradient: Annotated[Quantity | None, "bytes"] = (
-        None  # of gradients kept beside those, per parameter; None: none
-    )
-    reduces_all: bool = (
-        False  # ZeRO-1 reduces whole gradients on every device, where others scatter them
-    )
-    composed: dict[str, Composed] = field(
-        default_factory=dict
-    )  # functions made of several kernels, by name
+    # by precision, where another
+    gradient_bytes_of: Annotated[dict[str, Quantity], "bytes"] = field(default_factory=dict)
+    # of gradients kept beside those, per parameter; None: none
+    second_gradient: Annotated[Quantity | None, "bytes"] = None
+    # ZeRO-1 reduces whole gradients on every device, where others scatter them
+    reduces_all: bool = False
+    # functions made of several kernels, by name
+    composed: dict[str, Composed] = field(default_factory=dict)
     # element-wise operators behind one another are one kernel, which makes again what lies between
     # them
     joins: bool = False
     joined_loss: bool = False  # the loss is one kernel, whatever else is ``eager``
     # the gradient of the loss takes the place of its softmax: there is none in fp32 besides
     loss_in_place: bool = False
-    fragmentation: Annotated[Quantity | None, "fraction"] = (
-        None  # allocators add to activations and temporaries; None: nothing
-    )
-    between_iterations: Annotated[Quantity | None, "s"] = (
-        None  # of the host, while the device waits; None: nothing
-    )
-    whole_warm_up: bool = (
-        False  # interleaved schedules of only pp micro-batches run all forward passes first
-    )
+    # allocators add to activations and temporaries; None: nothing
+    fragmentation: Annotated[Quantity | None, "fraction"] = None
+    # of the host, while the device waits; None: nothing
+    between_iterations: Annotated[Quantity | None, "s"] = None
+    # interleaved schedules of only pp micro-batches run all forward passes first
+    whole_warm_up: bool = False
     blocks: bool = False  # the host waits for every kernel (CUDA_LAUNCH_BLOCKING=1)
 
     def keeping(self, *, in_fp8: bool) -> Keeping:

@@ -19,9 +19,10 @@ from Estimator.network.calibration_errors import (
     predicted_s,
 )
 from Estimator.network.calibration_tables import CollectiveSample
-from Estimator.network.cluster import Cluster, CollectiveLibrary, FloatArray, ShortProtocol, Tier
+from Estimator.network.cluster import Cluster, CollectiveLibrary, ShortProtocol
 from Estimator.network.crossings import crossings
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import InputError
 
 LARGE_WEIGHT = 2.0  # messages of the size that training sends most of the time count double
@@ -59,45 +60,22 @@ class NetworkFit:
     errors: NetworkErrors
 
 
-@dataclass(frozen=True)
-class _Knob:
-    """A number of a cluster that is fitted: a field of a tier, of its protocol for short messages,
-    or of the library."""
+def _value_at(record: Any, key: str) -> float:
+    """The number of a cluster that a key such as ``tiers.0.efficiency`` names."""
+    for name in key.split("."):
+        record = record[int(name)] if isinstance(record, tuple) else getattr(record, name)
+    return float(record)
 
-    tier: int | None
-    short: bool
-    field: str
 
-    @property
-    def key(self) -> str:
-        owner = (
-            "library"
-            if self.tier is None
-            else f"tiers.{self.tier}.short"
-            if self.short
-            else f"tiers.{self.tier}"
-        )
-        return f"{owner}.{self.field}"
-
-    def get(self, cluster: Cluster) -> float:
-        value: float = getattr(self._owner(cluster), self.field)
+def _with_value(record: Any, path: Sequence[str], value: float) -> Any:
+    """``record`` with the number that the parts of a key lead to."""
+    if not path:
         return value
-
-    def _owner(self, cluster: Cluster) -> Tier | ShortProtocol | CollectiveLibrary | None:
-        if self.tier is None:
-            return cluster.library
-        return cluster.tiers[self.tier].short if self.short else cluster.tiers[self.tier]
-
-    def set(self, cluster: Cluster, value: float) -> Cluster:
-        change: dict[str, Any] = {self.field: value}
-        if self.tier is None:
-            return replace(cluster, library=cluster.library and replace(cluster.library, **change))
-        tiers = list(cluster.tiers)
-        if self.short:
-            short = tiers[self.tier].short
-            change = {"short": short and replace(short, **change)}
-        tiers[self.tier] = replace(tiers[self.tier], **change)
-        return replace(cluster, tiers=tuple(tiers))
+    name, *rest = path
+    if isinstance(record, tuple):
+        at = int(name)
+        return (*record[:at], _with_value(record[at], rest, value), *record[at + 1 :])
+    return replace(record, **{name: _with_value(getattr(record, name), rest, value)})
 
 
 def fit_collectives(samples: Sequence[CollectiveSample], cluster: Cluster) -> NetworkFit:
@@ -117,31 +95,22 @@ def fit_collectives(samples: Sequence[CollectiveSample], cluster: Cluster) -> Ne
     crossed = set(np.flatnonzero(used).tolist())
     reduces = any(sample.kind is CollectiveKind.ALL_REDUCE for sample in samples)
     fields = ("efficiency", "latency_s", "start_s")
-    knobs = [
-        _Knob(level, short, field)
-        for level in sorted(crossed)
-        for short in (False, True)
-        for field in fields
-    ]
-    outer = sorted(crossed - {0})
-    knobs += [
-        _Knob(level, False, field)
-        for level in outer
-        for field in ("relay_stall", "inner_latency_s")
-    ]
-    knobs += [_Knob(None, False, "copy_share")] if 0 in crossed else []
-    knobs += [_Knob(None, False, "tree_efficiency")] if reduces and crossed != {0} else []
+    keys = []
+    for level in sorted(crossed):
+        for protocol in (f"tiers.{level}", f"tiers.{level}.short"):
+            keys += [f"{protocol}.{field}" for field in fields]
+    for level in sorted(crossed - {0}):
+        keys += [f"tiers.{level}.relay_stall", f"tiers.{level}.inner_latency_s"]
+    if 0 in crossed:
+        keys.append("library.copy_share")
+    if reduces and crossed != {0}:
+        keys.append("library.tree_efficiency")
     sizes = np.array([sample.payload_bytes for sample in samples])
     seconds = np.array([sample.seconds for sample in samples])
     weights = np.where(sizes > LARGE_BYTES, LARGE_WEIGHT, 1.0)
-    fitted = _fit(
-        _with_library(cluster, crossed),
-        knobs,
-        seconds,
-        weights,
-        lambda each: predicted_s(samples, each),
-    )
-    return NetworkFit(fitted, tuple(knob.key for knob in knobs), network_errors(samples, fitted))
+    start = _with_library(cluster, crossed)
+    fitted = _fit(start, keys, seconds, weights, lambda each: predicted_s(samples, each))
+    return NetworkFit(fitted, tuple(keys), network_errors(samples, fitted))
 
 
 def _with_library(cluster: Cluster, crossed: set[int]) -> Cluster:
@@ -159,24 +128,24 @@ def _with_library(cluster: Cluster, crossed: set[int]) -> Cluster:
 
 def _fit(
     start: Cluster,
-    knobs: Sequence[_Knob],
+    keys: Sequence[str],
     seconds: FloatArray,
     weights: FloatArray,
     seconds_on: Callable[[Cluster], FloatArray],
 ) -> Cluster:
     from scipy.optimize import least_squares
 
-    bounds = [BOUNDS[knob.field] for knob in knobs]
+    bounds = [BOUNDS[key.rpartition(".")[2]] for key in keys]
     lowest, highest = (
         np.log([getattr(bound, end) for bound in bounds]) for end in ("lowest", "highest")
     )
-    stated = [knob.get(start) or bound.start for knob, bound in zip(knobs, bounds, strict=True)]
-    first = np.clip(np.log(stated), lowest + 1e-3, highest - 1e-3)
+    known = [_value_at(start, key) or bound.start for key, bound in zip(keys, bounds, strict=True)]
+    first = np.clip(np.log(known), lowest + 1e-3, highest - 1e-3)
 
     def built(values: Sequence[float]) -> Cluster:
         cluster = start
-        for knob, value in zip(knobs, values, strict=True):
-            cluster = knob.set(cluster, value)
+        for key, value in zip(keys, values, strict=True):
+            cluster = _with_value(cluster, key.split("."), value)
         return cluster
 
     def residuals(logarithms: FloatArray) -> FloatArray:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from Estimator.network.calibration_tables import CollectiveSample
-from Estimator.network.cluster import Cluster, FloatArray
+from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs_of
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.array_types import FloatArray
 
 LARGE_BYTES = 32e6  # training sends messages above this size most of the time
 

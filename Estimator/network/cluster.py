@@ -9,13 +9,9 @@ from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.errors import InputError
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 
 class Topology(StrEnum):
@@ -24,9 +20,8 @@ class Topology(StrEnum):
 
     SWITCH = "switch"  # any device reaches any other at its full bandwidth
     MESH = "mesh"  # a direct link between every two devices
-    HYPERCUBE = (
-        "hypercube"  # links along log2(devices) dimensions, as in the hybrid cube mesh of DGX-1
-    )
+    # links along log2(devices) dimensions, as in the hybrid cube mesh of DGX-1
+    HYPERCUBE = "hypercube"
     # a ring: links to two neighbours; consecutive torus tiers are the dimensions of one torus
     TORUS = "torus"
     # a switch for every place in a block: devices in the same place reach each other, others
@@ -118,11 +113,9 @@ class Tier:
     def pair_bytes_per_s(self) -> float:
         """Bandwidth of a long message from one device to one other over this tier."""
         reached = self.bandwidth_bytes_per_s * self.efficiency
-        return (
-            reached / 2
-            if self.topology is Topology.TORUS
-            else reached * float(self.share(np.array(2), self.group_size))
-        )
+        if self.topology is Topology.TORUS:
+            return reached / 2
+        return reached * float(self.share(np.array(2), self.group_size))
 
 
 @dataclass(frozen=True)
@@ -238,28 +231,28 @@ def with_fast_domain(cluster: Cluster, devices: int) -> Cluster:
             whole number of such domains.
     """
     fast, *outer = cluster.tiers
-    asked = f"fast_domain {devices}"
+    what = f"fast_domain {devices}"
     if not outer:
         raise InputError(
-            f"{asked}: cluster {cluster.name} has one tier, and so no fast domain; leave it out, "
+            f"{what}: cluster {cluster.name} has one tier, and so no fast domain; leave it out, "
             "or name another cluster"
         )
     if fast.topology is not Topology.SWITCH:
         raise InputError(
-            f"{asked}: the innermost tier of cluster {cluster.name} is a {fast.topology.value}, "
+            f"{what}: the innermost tier of cluster {cluster.name} is a {fast.topology.value}, "
             "whose speed depends on its size; "
             "leave it out, or name a cluster whose nodes have a switch"
         )
     if devices > cluster.num_devices:
         raise InputError(
-            f"{asked}: cluster {cluster.name} has {cluster.num_devices} devices; ask for at most "
+            f"{what}: cluster {cluster.name} has {cluster.num_devices} devices; ask for at most "
             "as many"
         )
-    kept = [tier for tier in outer if tier.group_size > devices] or outer[-1:]
-    uneven = next((tier for tier in kept if tier.group_size % devices), None)
+    outer_tiers = [tier for tier in outer if tier.group_size > devices] or outer[-1:]
+    uneven = next((tier for tier in outer_tiers if tier.group_size % devices), None)
     if uneven is not None:
         raise InputError(
-            f"{asked}: {uneven.group_size} devices of tier {uneven.name} of cluster {cluster.name} "
+            f"{what}: {uneven.group_size} devices of tier {uneven.name} of cluster {cluster.name} "
             "are not a whole number of such domains; give a number that divides it"
         )
-    return replace(cluster, tiers=(replace(fast, group_size=devices), *kept))
+    return replace(cluster, tiers=(replace(fast, group_size=devices), *outer_tiers))

@@ -13,13 +13,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from Estimator.network.cluster import Cluster, IntArray
+from Estimator.network.cluster import Cluster
 from Estimator.network.costs import AlgorithmCost, AlgorithmCosts, CollectiveCosts
 from Estimator.network.crossings import Crossings, crossings, rectangle_crossings
 from Estimator.network.exchange import library_exchange_costs, textbook_exchange_costs
 from Estimator.network.library import library_costs
 from Estimator.network.textbook import textbook_costs
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.array_types import IntArray
 from phaze_common.errors import InputError
 
 
@@ -97,9 +98,8 @@ def rectangle_costs_of(kind: CollectiveKind, parts: IntArray, cluster: Cluster) 
     of tier t that it is in.
     """
     alone = parts.prod(axis=0) == 1
-    two = np.where(
-        alone & (np.arange(len(parts))[:, None] == 0), 2, parts
-    )  # stand in for one, as above
+    # stand in for one, as above
+    two = np.where(alone & (np.arange(len(parts))[:, None] == 0), 2, parts)
     return CollectiveCosts.of(_algorithms(kind, rectangle_crossings(two, cluster), cluster), alone)
 
 
@@ -116,16 +116,12 @@ def rectangle_costs(
 
 def _algorithms(kind: CollectiveKind, crossed: Crossings, cluster: Cluster) -> list[AlgorithmCosts]:
     if cluster.library is None:
-        return (
-            textbook_exchange_costs(crossed)
-            if kind is CollectiveKind.ALL_TO_ALL
-            else textbook_costs(kind, crossed)
-        )
-    return (
-        library_exchange_costs(crossed)
-        if kind is CollectiveKind.ALL_TO_ALL
-        else library_costs(kind, crossed, cluster.library)
-    )
+        if kind is CollectiveKind.ALL_TO_ALL:
+            return textbook_exchange_costs(crossed)
+        return textbook_costs(kind, crossed)
+    if kind is CollectiveKind.ALL_TO_ALL:
+        return library_exchange_costs(crossed)
+    return library_costs(kind, crossed, cluster.library)
 
 
 def distinct_starts(stride: int, cluster: Cluster, starts: Iterable[int]) -> set[int]:

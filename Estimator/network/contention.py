@@ -2,7 +2,7 @@
 traffic with the host.
 
 Each activity beside others runs slower than alone: one plus a slow-down for every other one, added
-up, times as long. When one ends, the rest goes on with fewer (``Contention.joint_s``), as in Mist
+up, times as long. When one ends, the rest goes on with fewer (``joint_s``), as in Mist
 (EuroSys 2025, section 5.2), whose measurements of an A100 the numbers come from. On other devices
 they are taken to be the same, but for what products lose to traffic within the first tier of the
 network: that is in proportion to the part of the memory's bandwidth that these links can ask for.
@@ -17,11 +17,9 @@ from enum import StrEnum
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.chips.technology import Quantity
-
-FloatArray = NDArray[np.float64]
+from phaze_common.array_types import FloatArray
 
 
 class Activity(StrEnum):
@@ -63,23 +61,17 @@ class Contention:
 
     name: str
     link_share: Annotated[Quantity, "fraction"]
-    slowdown: dict[
-        str, dict[str, float]
-    ]  # times longer than alone, less one: of what is slowed down, by what is beside it
+    # times longer than alone, less one: of what is slowed down, by what is beside it
+    slowdown: dict[str, dict[str, float]]
     source: str
 
     def matrix(self) -> FloatArray:
         """Slow-down of activity i by activity j, in the order of ``ACTIVITIES``, shape (5, 5)."""
         rows = [
-            [self.slowdown.get(slowed, {}).get(beside, 0.0) for beside in ACTIVITIES]
+            [self.slowdown.get(slowed, {}).get(other, 0.0) for other in ACTIVITIES]
             for slowed in ACTIVITIES
         ]
         return np.array(rows)
-
-    def joint_s(self, alone_s: FloatArray) -> FloatArray:
-        """Seconds until all activities have ended that start together and take ``alone_s`` (N, 5)
-        alone; shape (N,)."""
-        return joint_s(alone_s, self.matrix())
 
     def hiding(self, *, near: bool, link_share: float) -> Hiding:
         """What becomes of traffic within the first tier (``near``) or beyond it, on a device with
@@ -91,12 +83,12 @@ class Contention:
         much that one after the other is faster, they do not overlap.
         """
         traffic = Activity.NEAR if near else Activity.FAR
-        computation_slower = self.slowdown.get(Activity.PRODUCTS, {}).get(traffic, 0.0)
-        traffic_slower = self.slowdown.get(traffic, {}).get(Activity.PRODUCTS, 0.0)
+        computation_slowdown = self.slowdown.get(Activity.PRODUCTS, {}).get(traffic, 0.0)
+        traffic_slowdown = self.slowdown.get(traffic, {}).get(Activity.PRODUCTS, 0.0)
         if near:
-            computation_slower *= link_share / self.link_share.value
-        shown = computation_slower * (1.0 + traffic_slower) / (1.0 + computation_slower)
-        hidden = (1.0 - computation_slower * traffic_slower) / (1.0 + traffic_slower)
+            computation_slowdown *= link_share / self.link_share.value
+        shown = computation_slowdown * (1.0 + traffic_slowdown) / (1.0 + computation_slowdown)
+        hidden = (1.0 - computation_slowdown * traffic_slowdown) / (1.0 + traffic_slowdown)
         return Hiding(shown, hidden) if hidden > 0.0 else Hiding(1.0, 0.0)
 
 

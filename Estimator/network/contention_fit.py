@@ -13,7 +13,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -21,12 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.contention import ACTIVITIES, Activity, joint_s
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.echo import clipped
 from phaze_common.errors import InputError
 from phaze_common.files import read_text
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 TRAFFIC_COLUMNS = ("gpu_to_gpu_mb", "cpu_to_gpu_mb", "gpu_to_cpu_mb")
 COLUMNS = (
@@ -46,17 +44,12 @@ START, SOFT = 0.1, 0.1  # slow-downs to begin with; relative error from which ro
 MOST_STEPS = 40
 LEAST_S, QUICKEST = 1e-4, 0.1  # of a start; part of the rows that are taken to be disturbed least
 BETWEEN = 3
-KINDS = (
-    0,
-    BETWEEN,
-    BETWEEN,
-    1,
-    2,
-)  # constants of each activity: products, with the host, and each arrangement between devices
+# constants of each activity: products, with the host, and each arrangement between devices
+KINDS = (0, BETWEEN, BETWEEN, 1, 2)
 PAIRS = tuple(  # traffic between devices is one or the other
     (i, j)
-    for (i, slowed), (j, beside) in product(enumerate(ACTIVITIES), repeat=2)
-    if i != j and {slowed, beside} != {Activity.NEAR, Activity.FAR}
+    for (i, slowed), (j, other) in product(enumerate(ACTIVITIES), repeat=2)
+    if i != j and {slowed, other} != {Activity.NEAR, Activity.FAR}
 )
 
 
@@ -73,13 +66,8 @@ class JointRows:
 
     def some(self, rows: NDArray[np.bool_]) -> JointRows:
         """Those of ``rows``."""
-        return JointRows(
-            self.device,
-            self.work[rows],
-            self.arrangement[rows],
-            self.arrangements,
-            self.seconds[rows],
-        )
+        work, arrangement = self.work[rows], self.arrangement[rows]
+        return replace(self, work=work, arrangement=arrangement, seconds=self.seconds[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +87,8 @@ class ContentionFit:
         """The slow-downs that are not 0, as a file of them states them."""
         named = {
             str(slowed): {
-                str(beside): round(float(value), 3)
-                for beside, value in zip(ACTIVITIES, row, strict=True)
+                str(other): round(float(value), 3)
+                for other, value in zip(ACTIVITIES, row, strict=True)
                 if value > 5e-4
             }
             for slowed, row in zip(ACTIVITIES, self.slowdown, strict=True)
@@ -231,10 +219,8 @@ class _Constants:
     def _start(self, rows: JointRows) -> FloatArray:
         """Each activity as rows say that have only that, or else the quickest rows that have it;
         slow-downs a little."""
-        constants, only = (
-            np.full((3 + self._arrangements, 2), LEAST_S),
-            (rows.work > 0.0).sum(axis=1) == 1,
-        )
+        constants = np.full((3 + self._arrangements, 2), LEAST_S)
+        only = (rows.work > 0.0).sum(axis=1) == 1
         for place, first in enumerate(KINDS):
             for kind in range(self._arrangements) if first == BETWEEN else (0,):
                 used = rows.work[:, place] > 0.0
@@ -245,12 +231,8 @@ class _Constants:
                 if len(np.unique(work)) > 1:
                     line = np.polynomial.polynomial.polyfit(work, seconds, 1)
                 else:
-                    line = np.array(
-                        [
-                            LEAST_S,
-                            np.quantile(rows.seconds[used] / rows.work[used, place], QUICKEST),
-                        ]
-                    )
+                    rates = rows.seconds[used] / rows.work[used, place]
+                    line = np.array([LEAST_S, np.quantile(rates, QUICKEST)])
                 constants[first + kind] = np.maximum(line, LEAST_S * 1e-3)
         return np.concatenate([constants.T.ravel(), np.full(len(PAIRS), START)])
 

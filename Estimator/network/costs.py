@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from Estimator.network.cluster import BoolArray, FloatArray
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.array_types import BoolArray, FloatArray
 
 MOST_ALGORITHMS = 6  # of a collective on any cluster
 FROM_ONE_OR_TO_ONE = (CollectiveKind.BROADCAST, CollectiveKind.REDUCE)
@@ -71,22 +71,21 @@ class CollectiveCosts:
     def of(costs: Sequence[AlgorithmCosts], alone: BoolArray) -> CollectiveCosts:
         """The algorithms ``costs`` side by side, where any group can use them; the groups ``alone``
         have one device."""
-        kept = [cost for cost in costs if np.isfinite(cost.fixed_s).any()]
-        shape = (len(kept), len(alone))  # where there are no groups too
+        usable = [cost for cost in costs if np.isfinite(cost.fixed_s).any()]
+        shape = (len(usable), len(alone))  # where there are no groups too
         fixed_s, per_byte_s = (
-            np.array([getattr(cost, name) for cost in kept]).reshape(shape)
+            np.array([getattr(cost, name) for cost in usable]).reshape(shape)
             for name in ("fixed_s", "per_byte_s")
         )
         fixed_s[:, alone], per_byte_s[:, alone] = 0.0, 0.0
-        return CollectiveCosts(tuple(cost.algorithm for cost in kept), fixed_s, per_byte_s)
+        return CollectiveCosts(tuple(cost.algorithm for cost in usable), fixed_s, per_byte_s)
 
     def seconds(self, payload_bytes: FloatArray) -> FloatArray:
         """Seconds of the fastest algorithm for each group and its payload, of shape (N,) or (...,
         N); 0 where that is 0."""
         sent = np.asarray(payload_bytes, dtype=np.float64)
-        some = np.where(
-            sent > 0, sent, 1.0
-        )  # infinitely many seconds for each of no bytes are undefined
+        # infinitely many seconds for each of no bytes are undefined
+        some = np.where(sent > 0, sent, 1.0)
         fastest = np.full(np.broadcast_shapes(sent.shape, self.fixed_s.shape[1:]), np.inf)
         for fixed_s, per_byte_s in zip(self.fixed_s, self.per_byte_s, strict=True):
             np.minimum(fastest, fixed_s + per_byte_s * some, out=fastest)
@@ -94,10 +93,6 @@ class CollectiveCosts:
 
     def of_group(self, group: int) -> tuple[AlgorithmCost, ...]:
         """The algorithms that the group of this number can use."""
-        costs = zip(
-            self.algorithms,
-            self.fixed_s[:, group].tolist(),
-            self.per_byte_s[:, group].tolist(),
-            strict=True,
-        )
+        fixed_s, per_byte_s = self.fixed_s[:, group].tolist(), self.per_byte_s[:, group].tolist()
+        costs = zip(self.algorithms, fixed_s, per_byte_s, strict=True)
         return tuple(AlgorithmCost(*cost) for cost in costs if math.isfinite(cost[1]))

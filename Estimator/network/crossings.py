@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from Estimator.network.cluster import BoolArray, Cluster, FloatArray, IntArray, Tier, Topology
+from Estimator.network.cluster import Cluster, Tier, Topology
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,15 +158,8 @@ def crossings(
     aligned = (strides % sizes == 0) | ((sizes % strides == 0) & (fewest[:-1] * strides == sizes))
     along = np.array(cluster.rings)[:, None] & (blocks[:-1] != blocks[1:])
     spacing = np.where(along, np.maximum(-(-strides // sizes), 1), 1)
-    return Crossings(
-        cluster.tiers,
-        group_sizes,
-        blocks,
-        most,
-        fewest,
-        np.concatenate([aligned, aligned[-1:]]),
-        spacing,
-    )
+    aligned = np.concatenate([aligned, aligned[-1:]])
+    return Crossings(cluster.tiers, group_sizes, blocks, most, fewest, aligned, spacing)
 
 
 def rectangle_crossings(parts: IntArray, cluster: Cluster) -> Crossings:
@@ -178,15 +172,8 @@ def rectangle_crossings(parts: IntArray, cluster: Cluster) -> Crossings:
     together = np.cumprod(parts, axis=0)
     sizes, ones = together[-1], np.ones_like(parts[:1])
     most = np.concatenate([ones, together])
-    return Crossings(
-        cluster.tiers,
-        sizes,
-        sizes // most,
-        most,
-        most,
-        np.ones(most.shape, np.bool_),
-        np.ones_like(parts),
-    )
+    aligned, spacing = np.ones(most.shape, np.bool_), np.ones_like(parts)
+    return Crossings(cluster.tiers, sizes, sizes // most, most, most, aligned, spacing)
 
 
 def parts_of(

@@ -26,9 +26,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from Estimator.network.cluster import BoolArray, FloatArray, IntArray, ShortProtocol, Tier, Topology
+from Estimator.network.cluster import ShortProtocol, Tier, Topology
 from Estimator.network.costs import AlgorithmCosts
 from Estimator.network.crossings import Crossings, largest
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 
 IN_FLIGHT = 8
 
@@ -103,9 +104,8 @@ def _passing(crossed: Crossings) -> FloatArray:
     (tiers, N)."""
     passing: FloatArray = _messages(crossed) / crossed.group_sizes
     for row, (tier, width) in enumerate(zip(crossed.tiers, crossed.widths, strict=True)):
-        if (
-            tier.topology is Topology.TORUS
-        ):  # all that changes its place along this dimension, whatever it does along the others
+        # all that changes its place along this dimension, whatever it does along the others
+        if tier.topology is Topology.TORUS:
             passing[row] = width**2 // 4 / width
         elif tier.topology is Topology.HYPERCUBE:
             passing[row] *= np.log2(width) / 2 * width / np.maximum(width - 1, 1)

@@ -28,10 +28,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from Estimator.network.cluster import CollectiveLibrary, FloatArray, IntArray
+from Estimator.network.cluster import CollectiveLibrary
 from Estimator.network.costs import FROM_ONE_OR_TO_ONE, AlgorithmCosts
 from Estimator.network.crossings import Crossings, largest, log2_ceil
 from GraphExtractor.graph import CollectiveKind
+from phaze_common.array_types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,19 +61,16 @@ def library_costs(
     """Algorithms and protocols of a collective other than an all-to-all over groups of at least 2
     devices."""
     rounds = 2 if kind is CollectiveKind.ALL_REDUCE else 1
-    part = (
-        np.ones(len(crossed.group_sizes))
-        if kind in FROM_ONE_OR_TO_ONE
-        else (crossed.group_sizes - 1) / crossed.group_sizes
-    )
+    if kind in FROM_ONE_OR_TO_ONE:
+        part = np.ones(len(crossed.group_sizes))
+    else:
+        part = (crossed.group_sizes - 1) / crossed.group_sizes
     passing = rounds * part
     copy_s = _copy_s(kind, crossed, library)
     long, short = _long(crossed), _short(crossed)
     slowest_s = long.per_byte_s.max(axis=0)
-    ring_steps, starts = (
-        rounds * crossed.hops,
-        crossed.group_sizes - 1 if kind is CollectiveKind.PASS else 1,
-    )
+    ring_steps = rounds * crossed.hops
+    starts = crossed.group_sizes - 1 if kind is CollectiveKind.PASS else 1
     costs = [
         AlgorithmCosts("ring", long.fixed_s(ring_steps, starts), passing * slowest_s + copy_s),
         AlgorithmCosts(
@@ -120,10 +118,8 @@ def _short(crossed: Crossings) -> _Route:
     bandwidth = crossed.device_bytes_per_s * crossed.column(
         lambda tier: tier.for_short.efficiency / tier.efficiency
     )
-    starts_s, step_s = (
-        crossed.column(lambda tier: tier.for_short.start_s),
-        crossed.step_s(lambda tier: tier.for_short.latency_s),
-    )
+    starts_s = crossed.column(lambda tier: tier.for_short.start_s)
+    step_s = crossed.step_s(lambda tier: tier.for_short.latency_s)
     return _route(crossed, starts_s, step_s, 1 / (crossed.ports * bandwidth))
 
 

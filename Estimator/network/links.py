@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.network.cluster import BoolArray, Cluster, FloatArray, IntArray, Topology
+from Estimator.network.cluster import Cluster, Topology
+from phaze_common.array_types import BoolArray, FloatArray, IntArray
 
 TierArray = NDArray[np.int8]  # positions of tiers in a cluster; plans times boundaries are many
 
@@ -119,16 +120,14 @@ def carried_tiers(parts: IntArray, cluster: Cluster | None = None) -> TierArray:
     """
     together = np.cumprod(parts, axis=0)
     pp = together[-1]
-    ahead = np.arange(1, max(int(pp.max(initial=1)), 1))
-    tiers = np.zeros((len(pp), len(ahead)), dtype=np.int8)
+    stages_before = np.arange(1, max(int(pp.max(initial=1)), 1))
+    tiers = np.zeros((len(pp), len(stages_before)), dtype=np.int8)
     for full in together[:-1]:
-        tiers += ahead % full[:, None] == 0
-    tiers *= ahead < pp[:, None]
-    return (
-        tiers
-        if cluster is None
-        else _changing_rails(tiers, lambda place: together[place - 1] == 1, cluster)
-    )
+        tiers += stages_before % full[:, None] == 0
+    tiers *= stages_before < pp[:, None]
+    if cluster is None:
+        return tiers
+    return _changing_rails(tiers, lambda place: together[place - 1] == 1, cluster)
 
 
 def outermost_routes(parts: IntArray, cluster: Cluster) -> TierArray:
@@ -171,9 +170,8 @@ def _leaving(
     in which they do.
     """
     adjacent = (layouts.replica_strides == layouts.group_widths) | (layouts.dp == 1)
-    reach = (
-        np.where(adjacent, layouts.dp, 1) * layouts.group_widths + distances
-    )  # devices from first sender to last receiver
+    # devices from first sender to last receiver
+    reach = np.where(adjacent, layouts.dp, 1) * layouts.group_widths + distances
     inside = np.flatnonzero(reach <= block)  # messages of others leave in any case
     step = np.where(adjacent[inside], 0, layouts.replica_strides[inside] % block)
     replicas = np.minimum(layouts.dp[inside], block // np.gcd(step, block))

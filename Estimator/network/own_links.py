@@ -14,7 +14,7 @@ from Estimator.chips.own_links import OwnLinks
 from Estimator.network.cluster import Cluster, Topology
 from phaze_common.errors import InputError
 
-_MEANT = {
+_NAMES = {
     Topology.SWITCH: "a switch",
     Topology.RAIL: "rails",
     Topology.MESH: "direct links between all",
@@ -55,7 +55,7 @@ def check_links(cluster: Cluster, links: OwnLinks) -> None:
         if needed and links.count % needed:
             raise InputError(
                 f"links are {links.label}, but tier {tier.name} of cluster {cluster.name} cannot "
-                f"share {links.count} out evenly over {_MEANT[tier.topology]}; give a multiple of "
+                f"share {links.count} out evenly over {_NAMES[tier.topology]}; give a multiple of "
                 f"{needed} links, such as {needed}x{_each(links, needed)}GB/s"
             )
 

@@ -93,10 +93,8 @@ def _rooted_costs(crossed: Crossings) -> list[AlgorithmCosts]:
     in reverse."""
     size, reached = crossed.group_sizes, crossed.reached
     latencies_s = crossed.step_s(lambda tier: tier.latency_s)
-    start_s, latency_s = (
-        largest(crossed.column(lambda tier: tier.start_s), reached),
-        largest(latencies_s, reached),
-    )
+    start_s = largest(crossed.column(lambda tier: tier.start_s), reached)
+    latency_s = largest(latencies_s, reached)
     slowest_s = largest(1 / crossed.device_bytes_per_s, reached)
     outermost = np.arange(len(crossed.tiers))[:, None] == reached.sum(axis=0) - 1
     steps_s = (np.where(outermost, 1, 2) * (crossed.widths - 1) * latencies_s).sum(axis=0)

@@ -19,13 +19,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from Estimator.network.cluster import Cluster, FloatArray
+from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs, distinct_starts, rectangle_costs
 from Estimator.network.costs import FROM_ONE_OR_TO_ONE, AlgorithmCost
 from Estimator.network.crossings import parts_of
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind
+from phaze_common.array_types import FloatArray
 
 WHOLE_ON_EACH_LEVEL = (CollectiveKind.ALL_TO_ALL, *FROM_ONE_OR_TO_ONE)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from Estimator.chips.technology import FloatArray, Quantity
+from Estimator.chips.technology import Quantity
 from Estimator.devices.device import (
     Device,
     Evidence,
@@ -33,6 +33,7 @@ from Estimator.profiled.fits import Rates
 from Estimator.profiled.machine import MACHINE
 from Estimator.profiled.rows import CollectiveRow, Exchange, OperatorRow, dtype_of
 from GraphExtractor.graph import CollectiveKind, OperatorKind, Phase
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import InputError
 
 SOFTWARE = "pytorch_eager"
@@ -66,11 +67,8 @@ def profiled_device(text: str | Path) -> Device:
     def best(value: float, unit: str) -> Quantity:
         return Quantity(value, unit, source)
 
-    def given(value: float, unit: str, why: str) -> Quantity:
-        return Quantity(value, unit, why)
-
     forward, backward = (_attention_share(database.operators, phase, peaks) for phase in Phase)
-    whole = given(1.0, "fraction", "of what was measured")
+    whole = Quantity(1.0, "fraction", "of what was measured")
     return Device(
         name=machine.name,
         title=f"{machine.description} (profiled)",
@@ -80,24 +78,24 @@ def profiled_device(text: str | Path) -> Device:
         software=SOFTWARE,
         matrix=MatrixEngine(
             peak={dtype: best(rate, "FLOP/s") for dtype, rate in peaks.items()},
-            processors=given(1, "count", "operators were measured whole"),
+            processors=Quantity(1, "count", "operators were measured whole"),
             efficiency=whole,
             sustained=whole,
-            fill=given(0, "steps of k", "none"),
+            fill=Quantity(0, "steps of k", "none"),
             tiles=(Tile(TILE, TILE, 1.0),),
             batched_bandwidth=whole,
             attention_forward=best(forward, "fraction"),
             attention_backward=best(backward, "fraction"),
         ),
         memory=Memory(
-            capacity=given(machine.memory_bytes, "bytes", "as the machine says"),
+            capacity=Quantity(machine.memory_bytes, "bytes", "as the machine says"),
             bandwidth=best(long_stream(database.operators).bytes_per_s, "bytes/s"),
             efficiency=whole,
-            cache=given(1, "bytes", "not asked for"),
+            cache=Quantity(1, "bytes", "not asked for"),
         ),
-        launch=Launch(gap=given(0, "s", "part of what was measured"), alone={}, floor={}),
+        launch=Launch(gap=Quantity(0, "s", "part of what was measured"), alone={}, floor={}),
         scans=Scans(
-            best(peak, "FLOP/s"), given(1e-6, "s", "assumption: a step of a loop in Python")
+            best(peak, "FLOP/s"), Quantity(1e-6, "s", "assumption: a step of a loop in Python")
         ),
         profile=ProfileSource(str(database.folder), database.digest),
     )

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from Estimator.profiled.rows import OperatorRow
 from GraphExtractor.graph import Operator, OperatorKind
 from GraphExtractor.score_mask import mask_of
+from phaze_common.array_types import FloatArray
 
-FloatArray = NDArray[np.float64]
 PRODUCTS = frozenset({OperatorKind.GEMM, OperatorKind.CONV, OperatorKind.ATTENTION})
 DIGITS = 12  # of the logarithm of work that two sizes share
 
@@ -87,9 +86,8 @@ class SizeFit:
         (fixed_s, per_work), _ = nnls(
             np.stack([1 / times, works / times], axis=1), np.ones(len(times))
         )
-        if (
-            per_work == 0 or len(set(np.round(np.log(works), DIGITS))) < 2
-        ):  # one size says nothing of others
+        # one size says nothing of others
+        if per_work == 0 or len(set(np.round(np.log(works), DIGITS))) < 2:
             fixed_s, per_work = 0.0, float(np.exp(np.mean(np.log(times / works))))
         order = np.unique(np.round(np.log(works), DIGITS), return_inverse=True)
         logs = np.array(

@@ -98,12 +98,12 @@ def write_machine(folder: Path, machine: MachineRecord) -> None:
     """
     import yaml
 
-    stated = {
+    content = {
         key: value.value if isinstance(value, StrEnum) else value
         for key, value in asdict(machine).items()
     }
-    stated = file_formats.MACHINE.stamped(stated)
+    content = file_formats.MACHINE.stamped(content)
     text = "# A machine whose operators were measured (phaze profile).\n" + yaml.safe_dump(
-        stated, sort_keys=False, width=130
+        content, sort_keys=False, width=130
     )
     write_atomically(folder / MACHINE, text.encode())

@@ -62,9 +62,8 @@ def overhead_of(passes: Iterable[PassRow]) -> Overhead:
         alone = np.array([row.operators_s for row in rows])
         counts = np.array([float(row.operators) for row in rows])
         added = np.array([float(row.gradient_bytes) for row in rows])
-        if (
-            len({(row.operators, row.operators_s) for row in rows}) < 2
-        ):  # one pass cannot tell the two apart
+        # one pass cannot tell the two apart
+        if len({(row.operators, row.operators_s) for row in rows}) < 2:
             found[phase] = PhaseOverhead(
                 per_operator_s=max(float(np.mean((measured - alone) / counts)), 0.0)
             )
@@ -86,12 +85,9 @@ def pass_starts_of(passes: Iterable[PassRow]) -> PassStarts:
     and long ones.
     """
     rows = tuple(passes)
-    return PassStarts(
-        *(
-            _start_s([row for row in rows if row.phase is phase])
-            for phase in (Phase.FORWARD, Phase.BACKWARD)
-        )
-    )
+    forward = [row for row in rows if row.phase is Phase.FORWARD]
+    backward = [row for row in rows if row.phase is Phase.BACKWARD]
+    return PassStarts(_start_s(forward), _start_s(backward))
 
 
 def run_again_s_of(passes: Iterable[PassRow]) -> float:

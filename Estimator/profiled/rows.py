@@ -19,17 +19,8 @@ from phaze_common.records import from_json
 Columns = Mapping[str, object]
 NOTHING = Gemm(0, 0, 0, 0)
 PROBE = "probe"  # the model of rows that every profile measures
-KEPT = (
-    "kind",
-    "phase",
-    "yields",
-    "gemms",
-    "vector",
-    "reads",
-    "writes",
-    "causal",
-    "window",
-)  # of an operator: what is timed
+# of an operator: what is timed
+TIMED = ("kind", "phase", "yields", "gemms", "vector", "reads", "writes", "causal", "window")
 
 
 class Exchange(StrEnum):
@@ -111,11 +102,9 @@ class PassRow:
 
 def gradient_bytes(operator: Operator) -> int:
     """Bytes of the gradients of weights that an operator makes."""
-    return (
-        sum(each.bytes for each in operator.writes)
-        if operator.yields is Yields.WEIGHT_GRADIENT
-        else 0
-    )
+    if operator.yields is Yields.WEIGHT_GRADIENT:
+        return sum(each.bytes for each in operator.writes)
+    return 0
 
 
 def anonymous(operator: Operator) -> Operator:
@@ -184,12 +173,10 @@ def operator_row(columns: Columns, where: str) -> OperatorRow:
     """
     operator = _operator(_text(columns, "operator", where), where)
     for name, value in _described(operator).items():
-        given = (
-            _number(columns, name, where)
-            if isinstance(value, int)
-            else str(columns.get(name) or "")
-        )
-        if given != (float(value) if isinstance(value, int) else value):
+        given: object = str(columns.get(name) or "")
+        if isinstance(value, int):
+            given = _number(columns, name, where)
+        if given != value:
             raise InputError(
                 f"{where}: {name} is {given!r}, the operator of the row has {value!r}; profile "
                 "the machine again"
@@ -267,21 +254,21 @@ def pass_row(columns: Columns, where: str) -> PassRow:
         if "gradient_bytes" in columns
         else 0,
         start_s=_number(columns, "start_s", where) if "start_s" in columns else 0.0,
-        again_s=_number(columns, "again_s", where) if _stated(columns.get("again_s")) else None,
+        again_s=_number(columns, "again_s", where) if _is_given(columns.get("again_s")) else None,
     )
 
 
 def _signature(operator: Operator) -> str:
     """Canonical JSON of what is timed."""
     kept = asdict(operator)
-    return json.dumps({key: kept[key] for key in KEPT}, separators=(",", ":"))
+    return json.dumps({key: kept[key] for key in TIMED}, separators=(",", ":"))
 
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> Operator:
     stated = parse_json(text, "it")
-    if not isinstance(stated, dict) or set(stated) != set(KEPT):
-        raise ValueError(f"its keys must be {', '.join(KEPT)}")
+    if not isinstance(stated, dict) or set(stated) != set(TIMED):
+        raise ValueError(f"its keys must be {', '.join(TIMED)}")
     return from_json(Operator, json.dumps({"id": 0, "name": "", **stated}), "the operator")
 
 
@@ -320,7 +307,7 @@ def _text(columns: Columns, name: str, where: str) -> str:
     return value
 
 
-def _stated(value: object) -> bool:
+def _is_given(value: object) -> bool:
     """Whether a cell that may be empty is not; an empty one of numbers is read as NaN from a
     parquet table."""
     return value not in (None, "") and value == value

@@ -31,9 +31,7 @@ class SourceCounts:
             for name, count in self.operators.items()
             if count
         ]
-        said = f"of {whole} distinct operators {', '.join(parts)}"
-        return (
-            said
-            if self.operators[PriceSource.MEASURED.value]
-            else f"{said}: none of this model was measured"
-        )
+        counts = f"of {whole} distinct operators {', '.join(parts)}"
+        if self.operators[PriceSource.MEASURED.value]:
+            return counts
+        return f"{counts}: none of this model was measured"

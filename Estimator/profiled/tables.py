@@ -40,11 +40,8 @@ def _measured(row: OperatorRow, where: str) -> Iterator[MeasuredOperator]:
     if operator.kind is OperatorKind.GEMM and not operator.vector:
         batched = "batched_gemm" if operator.gemms[0].batch > 1 else "gemm"
         launch = batched if operator.phase is Phase.FORWARD else f"{batched}_backward"
-        yield MeasuredOperator(
-            IsolatedOperator(launch, dtype, DTYPE_BYTES[dtype], products=operator.gemms),
-            seconds,
-            where,
-        )
+        isolated = IsolatedOperator(launch, dtype, DTYPE_BYTES[dtype], products=operator.gemms)
+        yield MeasuredOperator(isolated, seconds, where)
     elif (
         not operator.gemms
         and len(operator.vector) == 1

@@ -19,15 +19,13 @@ from Estimator.chips.cost import (
     die_yield,
     dies_per_wafer,
     embodied_carbon,
-    energy_cost_usd,
     load_prices,
-    operational_carbon_kg,
     switches_usd,
 )
 from Estimator.chips.die import PARTS, die_parts, die_process
 from Estimator.chips.memory import MemorySystem
 from Estimator.chips.memory_files import load_memory, memory_system
-from Estimator.chips.power import average_power_w
+from Estimator.chips.power import power_parts
 from Estimator.chips.published import load_die, published_parts
 from Estimator.hardware_files import (
     HARDWARE,
@@ -144,7 +142,7 @@ def test_more_memory_never_costs_nothing(name: str, stacks: int, cores: int, nod
         parts = die_parts(chips, platform, memory, 2e11)
         area.append(parts.total_mm2[0])
         money.append(chip_price(parts, die, memory, 2e11, prices).total_usd[0])
-        power.append(average_power_w(10.0, 1.0, parts, die, clock, memory)[0])
+        power.append(power_parts(10.0, 0.0, 1.0, parts, die, clock, memory).total_w[0])
         carbon.append(embodied_carbon(parts, die, memory, prices).memory[0])
     assert (
         area[0] < area[1] and money[0] < money[1] and power[0] < power[1] and carbon[0] < carbon[1]
@@ -172,9 +170,6 @@ def test_parts_of_the_price_by_hand() -> None:
     assert float(cost.package[0]) == pytest.approx(made + (dies + stacks + made) * (0.995**-5 - 1))
     assert float(cost.links[0]) == pytest.approx(200 * 0.6)
     assert cost.total_usd == pytest.approx(cost.chip_usd + cost.board + cost.links + cost.server)
-    kwh = (0.5 + 0.15) * 5 * 8766 * 0.8 * 1.12
-    assert float(energy_cost_usd(500.0, prices)) == pytest.approx(kwh * 0.083)
-    assert float(operational_carbon_kg(500.0, prices)) == pytest.approx(kwh * 0.367)
     carbon = embodied_carbon(parts, die, memory, prices)
     per_cm2 = 2.75 * 0.494 + die.wafer_gases.value + 0.5
     whole = float(die_yield(area, die))

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import InputError
-from third_party.amped.calculated import FloatArray, Quantities, calculated
+from third_party.amped.calculated import Quantities, calculated
 
 
 class Boxes(Quantities):

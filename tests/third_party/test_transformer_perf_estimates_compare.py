@@ -187,7 +187,7 @@ def test_nothing_that_fits_is_an_answer_of_either() -> None:
     assert (
         comparison.published_best is None and comparison.own_best is None and not comparison.proven
     )
-    assert "fits 9.54 MiB per device; the leanest needs " in comparison.own_reason
+    assert "fits 9.54 MiB per device; the leanest needs " in comparison.searched.reason
 
 
 def ask(tmp_path: Path, case: dict[str, Any], *words: str) -> int:

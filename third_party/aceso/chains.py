@@ -51,15 +51,10 @@ def model_chain(model: Model, names: Sequence[str]) -> Chain:
     return Chain(rows, len(rows) - tail)
 
 
-def first_alike(chain: Chain, longest: int) -> Integers:
-    """(operators) for each start the first start from which the same operators follow, up to
-    ``longest`` or the body's end."""
-    found: Integers = _first_alike(chain.row_array, chain.body, longest)
-    return found
-
-
 @outer
-def _first_alike(rows: Integers, body: int, longest: int) -> Integers:
+def first_alike(rows: Integers, body: int, longest: int) -> Integers:
+    """(operators) for each start of ``rows`` the first start from which the same operators follow,
+    up to ``longest`` or the end of the ``body``."""
     n = len(rows)
     first = np.arange(n)
     starts = np.empty(n, np.int64)

@@ -26,11 +26,6 @@ class Case:
     memory_limit_mib: float
     devices_per_node: int
 
-    @property
-    def name(self) -> str:
-        """As tables and figures have it."""
-        return f"{self.model} {self.size}{f' {self.layers} layers' if self.layers else ''}"
-
 
 def read_cases(path: Path) -> tuple[Case, ...]:
     """The cases of a file. Raises InputError: it cannot be read, or a case lacks something or has

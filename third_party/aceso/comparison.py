@@ -125,8 +125,8 @@ def compare(
                 if key not in known:
                     found = known[key] = _answer(case, database, method, limits, plan, key)
                     append_line(output / ANSWERS, json.dumps(asdict(found)).encode() + b"\n", b"")
-                    message = "%s, %d GPUs, %s: %s s"
-                    logger.info(message, case.name, case.devices, method, found.iteration_s)
+                    logged = found.model_text, found.gpus, method, found.iteration_s
+                    logger.info("%s, %d GPUs, %s: %s s", *logged)
                 answers.append(known[key])
     finally:
         write_tables(answers, output)  # of what there is, where it was interrupted

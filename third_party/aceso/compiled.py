@@ -14,6 +14,5 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 outer = compiled(nogil=True, error_model="numpy")  # called from Python
-inner = compiled(
-    nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
-)  # from compiled code alone
+# from compiled code alone
+inner = compiled(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)

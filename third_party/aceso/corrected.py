@@ -36,11 +36,16 @@ class Corrected:
 
     def allocated_mib(self, devices: int | None = None) -> float:
         """Of the stage with the most, among those that begin on the first ``devices``."""
-        return max(stage.memory.allocated_mib for stage in self._first(devices))
+        starts = itertools.accumulate((stage.devices for stage in self.stages), initial=0)
+        return max(
+            stage.memory.allocated_mib
+            for stage, start in zip(self.stages, starts, strict=False)
+            if devices is None or start < devices
+        )
 
-    def reserved_mib(self, devices: int | None = None) -> float:
-        """As ``allocated_mib``."""
-        return max(stage.memory.reserved_mib for stage in self._first(devices))
+    def reserved_mib(self) -> float:
+        """Of the stage with the most."""
+        return max(stage.memory.reserved_mib for stage in self.stages)
 
     def document(self) -> dict[str, Any]:
         """As the command line prints it; memory in MiB, facts of the device as ``DeviceFacts`` has
@@ -81,14 +86,6 @@ class Corrected:
             hidden_data_communication_s=0.0,
         )
         return replace(parts, bubble_s=max(0.0, self.iteration_s - parts.total_s))
-
-    def _first(self, devices: int | None) -> Sequence[CorrectedStage]:
-        starts = itertools.accumulate((stage.devices for stage in self.stages), initial=0)
-        return [
-            stage
-            for stage, start in zip(self.stages, starts, strict=False)
-            if devices is None or start < devices
-        ]
 
 
 @dataclass(frozen=True)

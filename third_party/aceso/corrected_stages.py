@@ -5,15 +5,17 @@ import itertools
 from collections import defaultdict
 from dataclasses import dataclass
 
+from phaze_common.units import MIB
+
 from .collective_times import all_reduce_us, pair_us
 from .corrections import Mechanisms, load_corrections
-from .database import OUTPUT, WEIGHTS, Database
+from .database import Database, Field
 from .evaluation import US, Evaluation
 from .held_memory import HeldMemory, held_memory
 from .models import operator_chain
 from .operator_passes import StageWork, passes
 from .plans import Plan
-from .product_rates import MIB, device_facts
+from .product_rates import device_facts
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,6 @@ def stage_work(
     """Gather what stages are priced from."""
     rules = load_corrections()
     chain = operator_chain(plan.model, database.names)
-    ends = list(itertools.accumulate((len(stage.choices) for stage in plan.stages), initial=0))
     return StageWork(
         plan,
         database,
@@ -55,8 +56,7 @@ def stage_work(
         rules,
         device_facts(database, rules),
         which,
-        tuple(chain[first:end] for first, end in itertools.pairwise(ends)),
-        tuple(itertools.accumulate((stage.devices for stage in plan.stages), initial=0)),
+        tuple(chain[first:end] for first, end in itertools.pairwise(plan.operator_ends)),
         min(devices_per_node, plan.devices),
     )
 
@@ -70,7 +70,7 @@ def corrected_stage(work: StageWork, at: int, sent_before_s: float) -> Corrected
     each = [passes(work, row, choice) for row, choice in operators]
     names = [work.database.names[row] for row in rows]
     values = [work.values(row, choice) for row, choice in operators]
-    again = (one.forward_us for one, twice in zip(each, stage.recomputed, strict=True) if twice)
+    twice_us = (one.forward_us for one, twice in zip(each, stage.recomputed, strict=True) if twice)
     send_s, receive_s = price.send_us * US, price.receive_us * US
     if which.transfers:
         send_s, receive_s = _send_us(work, at) * US, sent_before_s
@@ -80,7 +80,7 @@ def corrected_stage(work: StageWork, at: int, sent_before_s: float) -> Corrected
         devices=stage.devices,
         forward_s=sum(one.forward_us for one in each) * US,
         backward_s=sum(one.backward_us for one in each) * US,
-        recompute_s=sum(again) * US,
+        recompute_s=sum(twice_us) * US,
         exchange_s=sum(one.exchange_us for one in each) * US,
         resharding_s=price.resharding_us * US,
         accumulation_s=s_per_parameter_byte * form.accumulate_bytes if which.accumulation else 0.0,
@@ -95,8 +95,10 @@ def corrected_stage(work: StageWork, at: int, sent_before_s: float) -> Corrected
 def _send_us(work: StageWork, at: int) -> float:
     if at + 1 == len(work.plan.stages):
         return 0.0
-    size = float(work.values(work.rows[at][-1], work.plan.stages[at].choices[-1])[OUTPUT])
-    return pair_us(work.database, size, between_nodes=work.device_ends[at + 1] % work.per_node == 0)
+    size = float(work.values(work.rows[at][-1], work.plan.stages[at].choices[-1])[Field.OUTPUT])
+    return pair_us(
+        work.database, size, between_nodes=work.plan.device_ends[at + 1] % work.per_node == 0
+    )
 
 
 def _synchronisation_us(work: StageWork, at: int) -> float:
@@ -104,7 +106,7 @@ def _synchronisation_us(work: StageWork, at: int) -> float:
     another."""
     sizes = defaultdict[tuple[int, int], float](float)
     for row, choice in zip(work.rows[at], work.plan.stages[at].choices, strict=True):
-        sizes[choice.tp, choice.dp] += float(work.values(row, choice)[WEIGHTS])
+        sizes[choice.tp, choice.dp] += float(work.values(row, choice)[Field.WEIGHTS])
     return sum(all_reduce_us(work.database, dp, size) for (_, dp), size in sizes.items())
 
 
@@ -121,19 +123,16 @@ def embedding_us(work: StageWork) -> float:
     for stage, rows in enumerate(work.rows):
         for row, choice in zip(rows, work.plan.stages[stage].choices, strict=True):
             if work.database.names[row] in names and stage not in holders:
-                own_mib = float(work.values(row, choice)[WEIGHTS])
+                own_mib = float(work.values(row, choice)[Field.WEIGHTS])
                 holders[stage] = own_mib * choice.tp, choice.tp
     if len(holders) < 2:
         return 0.0
     shared_mib = min(mib for mib, _ in holders.values())
     (root, (_, parts)), *others = holders.items()
-    node = work.device_ends[root] // work.per_node
-    return sum(
-        2.0
-        * pair_us(
-            work.database,
-            shared_mib / min(parts, own),
-            between_nodes=work.device_ends[stage] // work.per_node != node,
-        )
-        for stage, (_, own) in others
-    )
+    nodes = [end // work.per_node for end in work.plan.device_ends]
+    total_us = 0.0
+    for stage, (_, own) in others:
+        between = nodes[stage] != nodes[root]
+        size_mib = shared_mib / min(parts, own)
+        total_us += 2.0 * pair_us(work.database, size_mib, between_nodes=between)
+    return total_us

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,6 @@ OPERATOR_COLUMNS = (
     *("op_name", "forward-compute", "backward-compute", "input_size", "output_size"),
     *("weights", "activations", "fwd_reserved", "bwd_reserved"),
 )
-FORWARD, BACKWARD, INPUT, OUTPUT, WEIGHTS, ACTIVATIONS, FORWARD_RESERVED, BACKWARD_RESERVED = range(
-    8
-)
-FIELDS = 8
 SENTINEL = 1e7  # written for all values of an operator that failed while it was profiled
 COLLECTIVE_SENTINEL_MS = 1e6  # written for sizes that did not fit
 BANDWIDTH_SIZES = 11  # 1, 2, 4 ... 1024 MiB
@@ -35,6 +32,19 @@ _COLLECTIVE_FILE = re.compile(
 )
 
 Values = NDArray[np.float64]
+
+
+class Field(IntEnum):
+    """Places of the values of an operator: microseconds, then MiB per device."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    INPUT = 2
+    OUTPUT = 3
+    WEIGHTS = 4
+    ACTIVATIONS = 5
+    FORWARD_RESERVED = 6
+    BACKWARD_RESERVED = 7
 
 
 @dataclass(frozen=True)
@@ -138,7 +148,7 @@ def read_database(folder: Path, model: Model) -> Database:
                 f"{files[key]} lists other operators than the files beside it; profile {prefix} "
                 "again into one folder"
             )
-    values = np.full((FIELDS, len(names), len(sizes), len(widths), len(algorithms)), np.nan)
+    values = np.full((len(Field), len(names), len(sizes), len(widths), len(algorithms)), np.nan)
     for (size, width, algorithm), table in tables.items():
         at = sizes.index(size), widths.index(width), algorithms.index(algorithm)
         values[:, :, at[0], at[1], at[2]] = np.array(list(table.values())).T
@@ -186,14 +196,14 @@ def _operators(path: Path) -> dict[str, list[float]]:
         )
     table: dict[str, list[float]] = {}
     for row in rows:
-        if len(row) < 1 + FIELDS or row[0] in table:
+        if len(row) < 1 + len(Field) or row[0] in table:
             raise InputError(
                 f"{path} has a damaged or repeated row for {row[0]!r}; profile this file again"
             )
         named = zip(row[1:], OPERATOR_COLUMNS[1:], strict=False)
         numbers = [_number(cell, path, f"{name} of {row[0]}") for cell, name in named]
         failed = any(number >= SENTINEL for number in numbers)
-        table[row[0]] = [math.nan] * FIELDS if failed else numbers
+        table[row[0]] = [math.nan] * len(Field) if failed else numbers
     if not table:
         raise InputError(f"{path} holds no operators; profile this file again")
     return table

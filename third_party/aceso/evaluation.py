@@ -1,7 +1,6 @@
 """An iteration of a whole plan under Aceso's cost model: one-forward-one-backward, (B - 1) slowest
 stage + all stages once."""
 
-import itertools
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -63,10 +62,10 @@ def evaluate(
             f"{database.model.family.name} {database.model.size}; give the two of one model"
         )
     chain = operator_chain(plan.model, database.names)
-    if plan.operators != len(chain):
+    ends, device_ends = plan.operator_ends, plan.device_ends
+    if ends[-1] != len(chain):
         raise InputError(
-            f"the plan has {plan.operators} operators, the model {len(chain)}; give a plan of "
-            "this model"
+            f"the plan has {ends[-1]} operators, the model {len(chain)}; give a plan of this model"
         )
     if plan.global_batch % plan.micro_batch:
         raise InputError(
@@ -75,8 +74,6 @@ def evaluate(
         )
     per_node = min(devices_per_node, plan.devices)
     micro_batches = plan.global_batch // plan.micro_batch
-    ends = list(itertools.accumulate((len(stage.choices) for stage in plan.stages), initial=0))
-    device_ends = list(itertools.accumulate((stage.devices for stage in plan.stages), initial=0))
     prices = []
     for at, stage in enumerate(plan.stages):
         first, last = device_ends[at], device_ends[at + 1]

@@ -192,9 +192,8 @@ def _labels(
         t, c = state // (2 * choices), (state // 2) % choices
         sent = space.send_us[stretch.sends, stretch.rows[n - 1], t, c]
         reserved = max(now[i, FORWARD] + now[i, BACKWARD], now[i, WEIGHT])
-        if (
-            now[i, MIB] + now[i, PEAK] + reserved <= stretch.limit_mib
-        ):  # what it stands for ends with no less memory
+        # what it stands for ends with no less memory
+        if now[i, MIB] + now[i, PEAK] + reserved <= stretch.limit_mib:
             low = min(low, now[i, LOW] + sent)
             if now[i, US] + sent < us:
                 us, best = now[i, US] + sent, i

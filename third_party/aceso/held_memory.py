@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .corrections import Corrections, Format
-from .database import ACTIVATIONS, FORWARD_RESERVED, INPUT, WEIGHTS, Values
+from .database import Field, Values
 from .models import is_layer_start
 
 
@@ -70,11 +70,11 @@ def held_memory(
     """Memory of a stage of the operators ``names``, of whose values on its devices each has
     eight."""
     pieces = _pieces(names, values, recomputed, rules)
-    kept = peak = float(values[0][INPUT])
+    kept = peak = float(values[0][Field.INPUT])
     for piece in pieces:
         kept += piece.kept_mib
         peak = max(peak, kept + piece.working_mib)
-    weights = float(sum(value[WEIGHTS] for value in values))
+    weights = float(sum(value[Field.WEIGHTS] for value in values))
     parameters = weights / form.bytes  # in 2^20
     return HeldMemory(
         state_mib=parameters * form.held_bytes,
@@ -91,18 +91,18 @@ def _pieces(
 ) -> list[_Piece]:
     operators = rules.operators
     outputs = [
-        float(value[ACTIVATIONS]) * operators.output_share(name)
+        float(value[Field.ACTIVATIONS]) * operators.output_share(name)
         for name, value in zip(names, values, strict=True)
     ]
 
-    def beside(at: int) -> float:
-        before = outputs[at - 1] if at else float(values[0][INPUT])
+    def working_mib(at: int) -> float:
+        before = outputs[at - 1] if at else float(values[0][Field.INPUT])
         needs_workspace = any(part in names[at] for part in operators.workspaces)
-        workspace = float(values[at][FORWARD_RESERVED]) if needs_workspace else 0.0
-        return outputs[at] + before + float(values[at][WEIGHTS]) + workspace
+        workspace = float(values[at][Field.FORWARD_RESERVED]) if needs_workspace else 0.0
+        return outputs[at] + before + float(values[at][Field.WEIGHTS]) + workspace
 
     def own(at: int) -> float:
-        return float(values[at][ACTIVATIONS]) if operators.output_is_read(names[at]) else 0.0
+        return float(values[at][Field.ACTIVATIONS]) if operators.output_is_read(names[at]) else 0.0
 
     pieces = []
     counted: set[int] = set()
@@ -110,7 +110,9 @@ def _pieces(
     while at <= last:
         if not recomputed[at]:
             is_read = operators.output_is_read(names[at]) or at == last or recomputed[at + 1]
-            pieces.append(_Piece(float(values[at][ACTIVATIONS]) if is_read else 0.0, beside(at)))
+            pieces.append(
+                _Piece(float(values[at][Field.ACTIVATIONS]) if is_read else 0.0, working_mib(at))
+            )
             at += 1
             continue
         end = at + 1
@@ -118,18 +120,20 @@ def _pieces(
             end += 1
         is_read = end > last or recomputed[end] or operators.output_is_read(names[end - 1])
         kept = outputs[end - 1] if is_read else 0.0
-        beside_it = 0.0
+        residual_mib = 0.0
         creator = _residual_from(names, at, rules)
         fresh = creator is not None and creator not in counted
         if creator is not None and fresh and _is_within(names, recomputed, creator):
             # Made within a recomputed stretch, so nothing else keeps it.
-            beside_it = outputs[creator]
+            residual_mib = outputs[creator]
             counted.add(creator)
-        again = most = 0.0
+        repeated_mib = most = 0.0
         for inner in range(at, end):
-            again += own(inner)
-            most = max(most, again - (kept if inner == end - 1 else 0.0) + beside(inner))
-        pieces.append(_Piece(kept + beside_it, most))
+            repeated_mib += own(inner)
+            most = max(
+                most, repeated_mib - (kept if inner == end - 1 else 0.0) + working_mib(inner)
+            )
+        pieces.append(_Piece(kept + residual_mib, most))
         at = end
     return pieces
 

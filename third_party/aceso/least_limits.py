@@ -33,11 +33,10 @@ def least_limit_us(
         return high
     while high > low * (1.0 + CLOSE):
         middle = float(np.sqrt(low * high))
-        low, high = (
-            (low, middle)
-            if _any(windows(choices, machine, most_stages, middle))
-            else (middle, high)
-        )
+        if _any(windows(choices, machine, most_stages, middle)):
+            low, high = (low, middle)
+        else:
+            low, high = (middle, high)
     return low
 
 
@@ -56,7 +55,8 @@ def longest_stages(choices: Choices, chain: Chain, limit_us: float) -> Integers:
     What comes before the tail of a stage has operators as they follow another start, too, from
     which a stage reaches so far.
     """
-    starts = np.flatnonzero(first_alike(chain, chain.body) == np.arange(chain.length))
+    first = first_alike(chain.row_array, chain.body, chain.body)
+    starts = np.flatnonzero(first == np.arange(chain.length))
     found: Integers = _longest(choices, starts, limit_us * (1.0 + ROUNDING))
     return np.minimum(found + chain.length - chain.body, chain.length)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from .compiled import Floats, Integers, inner
 from .spaces import NEVER, StageArrays
-from .stage_paths import Stretch, best_path, fill_rests, first_value, path_price, path_terms
+from .stage_paths import Stretch, best_path, fill_rests, path_price, path_terms
 
 MOST_TRIED = 16  # multipliers, each for one way to count what is reserved
 MET = 1e-10  # relative, between a bound and the lines that lie above it
@@ -63,12 +63,12 @@ def raise_bound(
         keep = multiplier * (stretch.behind + 1)
         heavy = multiplier * (space.weight_copies + heavier)
         fill_rests(rests, space, stretch, 1.0, keep, heavy)
-        bound = first_value(rests, space, stretch, 1.0, keep, heavy) - multiplier * limit_mib
+        bound = best_path(rests, space, stretch, keep, heavy, path[0], path[1])
+        bound -= multiplier * limit_mib
         tried[count, 0], tried[count, 1], tried[count, 2] = multiplier, heavier, bound
         count += 1
         if bound > most_us:
             return count, best_us
-        best_path(rests, space, stretch, keep, heavy, path[0], path[1])
         best_us = _enter(space, stretch, path, best, best_us)
         us, kept, weights, _, _ = path_terms(space, stretch, path[0], path[1])
         over_mib = (stretch.behind + 1) * kept - limit_mib

@@ -7,7 +7,7 @@ from phaze_common.errors import InputError
 
 from .collective_times import collective_us
 from .corrections import Corrections, Mechanisms
-from .database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database, Values
+from .database import Database, Field, Values
 from .evaluation import Evaluation
 from .plans import Plan
 from .product_rates import DeviceFacts
@@ -31,7 +31,6 @@ class StageWork:
     Attributes:
         published: Aceso's own price of the plan, which checks it.
         rows: of the database, for the operators of each stage.
-        device_ends: devices of all stages before each, and of all.
     """
 
     plan: Plan
@@ -41,7 +40,6 @@ class StageWork:
     facts: DeviceFacts
     which: Mechanisms
     rows: tuple[tuple[int, ...], ...]
-    device_ends: tuple[int, ...]
     per_node: int
 
     @property
@@ -59,14 +57,14 @@ def passes(work: StageWork, row: int, choice: Choice) -> Passes:
     """Passes of an operator for a micro-batch."""
     name, values = work.database.names[row], work.values(row, choice)
     facts, rules, which = work.facts, work.rules, work.which
-    forward, backward = float(values[FORWARD]), float(values[BACKWARD])
+    forward, backward = float(values[Field.FORWARD]), float(values[Field.BACKWARD])
     operators = rules.operators
     if operators.is_head(name):
         missing = 0.0
         if which.weight_gradients and not facts.weight_gradients_measured:
-            missing = _head_gradient_us(work, float(values[WEIGHTS]), choice)
+            missing = _head_gradient_us(work, float(values[Field.WEIGHTS]), choice)
         return Passes(forward, backward + missing, 0.0)
-    if not operators.is_product(name) or values[WEIGHTS] <= 0:
+    if not operators.is_product(name) or values[Field.WEIGHTS] <= 0:
         return Passes(forward, backward, 0.0)
     in_forward = operators.reduces_forward(name, choice.algorithm)
     exchange = _exchange_us(work.database, values, choice, in_forward=in_forward)
@@ -99,7 +97,7 @@ def _exchange_us(
     """
     if choice.tp == 1 or database.model.family.name == "resnet":
         return 0.0
-    size_mib = float(values[ACTIVATIONS] if in_forward else values[INPUT] / 2.0)
+    size_mib = float(values[Field.ACTIVATIONS] if in_forward else values[Field.INPUT] / 2.0)
     return collective_us(database, "all_reduce", choice.tp, size_mib)
 
 
@@ -111,11 +109,11 @@ def _head_gradient_us(work: StageWork, weights_mib: float, choice: Choice) -> fl
         return 0.0
     values = work.values(names.index(name), replace(choice, algorithm=0))
     slowed = work.facts.continuous_factor if work.which.product_rates else 1.0
-    own = float(values[FORWARD]) / slowed
-    if not own > 0 or not values[WEIGHTS] > 0:  # not a number where it failed
+    own = float(values[Field.FORWARD]) / slowed
+    if not own > 0 or not values[Field.WEIGHTS] > 0:  # not a number where it failed
         raise InputError(
             f"{work.database.folder} has no measurement of {name} for "
             f"{work.plan.micro_batch // choice.dp} samples and tensor parallel width {choice.tp}, "
             "from which the gradient of the output layer is priced; profile it"
         )
-    return own * weights_mib / float(values[WEIGHTS])
+    return own * weights_mib / float(values[Field.WEIGHTS])

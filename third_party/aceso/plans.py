@@ -4,6 +4,7 @@ files."""
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,14 @@ class Plan:
         return sum(stage.devices for stage in self.stages)
 
     @property
-    def operators(self) -> int:
-        """Of all stages."""
-        return sum(len(stage.choices) for stage in self.stages)
+    def operator_ends(self) -> tuple[int, ...]:
+        """Operators of all stages before each, and of all."""
+        return tuple(accumulate((len(stage.choices) for stage in self.stages), initial=0))
+
+    @property
+    def device_ends(self) -> tuple[int, ...]:
+        """Devices of all stages before each, and of all."""
+        return tuple(accumulate((stage.devices for stage in self.stages), initial=0))
 
 
 def read_plan(path: Path) -> Plan:

@@ -40,20 +40,14 @@ class TableLayout(NamedTuple):
     @property
     def tail_size(self) -> int:
         """Prices of stages into the tail."""
-        return (
-            self.flags
-            * len(self.devices)
-            * self.behind
-            * (self.operators - self.tail_from)
-            * (self.operators - self.body)
-        )
+        stages = (self.operators - self.tail_from) * (self.operators - self.body)
+        return self.flags * len(self.devices) * self.behind * stages
 
     @property
     def size(self) -> int:
         """Prices of all stages."""
-        return self.tail_size + self.flags * self.behind * len(self.starts) * int(
-            (self.longest + 1).sum()
-        )
+        lengths = int((self.longest + 1).sum())
+        return self.tail_size + self.flags * self.behind * len(self.starts) * lengths
 
 
 def table_layout(
@@ -63,7 +57,7 @@ def table_layout(
     them; no row has its own."""
     n = chain.length
     most = int(longest.max())
-    first = first_alike(chain, most)
+    first = first_alike(chain.row_array, chain.body, most)
     starts = np.flatnonzero(first == np.arange(n))
     layout = TableLayout(
         n,
@@ -126,9 +120,8 @@ class PriceTable:
     def spread_over_behind(self) -> None:
         """Give stages into the tail the prices of those with none behind."""
         layout = self.layout
-        tail = self.prices[: layout.tail_size].reshape(
-            layout.flags, len(layout.devices), layout.behind, -1
-        )
+        shape = layout.flags, len(layout.devices), layout.behind, -1
+        tail = self.prices[: layout.tail_size].reshape(shape)
         tail[:, :, 1:] = tail[:, :, :1]
 
     def give_own(self, rows: Integers) -> None:

@@ -168,14 +168,9 @@ class Pricing:
         """The operators of a stage."""
         part = slice(cut.first, cut.first + cut.length)
         at_end = cut.first + cut.length == self.chain.length
-        return Stretch(
-            self.chain.row_array[part],
-            self.chain.pair_array[part],
-            cut.behind,
-            cut.flag % 2,
-            cut.flag // 2 if self.layout.flags == 4 else int(at_end),
-            self.limit_mib,
-        )
+        rows, pairs = self.chain.row_array[part], self.chain.pair_array[part]
+        sends = cut.flag // 2 if self.layout.flags == 4 else int(at_end)
+        return Stretch(rows, pairs, cut.behind, cut.flag % 2, sends, self.limit_mib)
 
     def found_us(self, partition: Partition, micro_batches: int) -> float:
         """What a partition takes with the ways that were found; NEVER where one is missing."""

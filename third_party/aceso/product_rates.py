@@ -16,11 +16,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from phaze_common.units import MIB
+
 from .collective_times import collective_us
 from .corrections import Corrections
-from .database import ACTIVATIONS, BACKWARD, FORWARD, INPUT, WEIGHTS, Database
+from .database import Database, Field
 
-MIB = 2.0**20
 # Of a pass that must be left when its all-reduce is taken off, or the difference is noise.
 LEAST_REMAINDER = 0.1
 
@@ -65,7 +66,7 @@ def device_facts(database: Database, rules: Corrections) -> DeviceFacts:
     if products:
         narrow = database.values[:, :, :, 0, 0][:, products]
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = _median(narrow[BACKWARD] / narrow[FORWARD], 2.0)
+            ratio = _median(narrow[Field.BACKWARD] / narrow[Field.FORWARD], 2.0)
         both = ratio >= rules.both_products_above
         data = (2.0 if both else 1.0) / ratio
     pause = _pause(database, rules)
@@ -79,7 +80,7 @@ def _counts(database: Database, row: int, rules: Corrections) -> bool:
     return (
         rules.operators.is_product(name)
         and name != "conv1"
-        and bool(np.nanmax(database.values[WEIGHTS, row]) > 0)
+        and bool(np.nanmax(database.values[Field.WEIGHTS, row]) > 0)
     )
 
 
@@ -96,9 +97,9 @@ def _pause(database: Database, rules: Corrections) -> float:
     ratios = []
     for batch in range(len(database.micro_batch_sizes)):
         exchange = collective_us(database, "all_reduce", wide, float(hidden_mib(database, batch)))
-        forward = alternating[FORWARD, batch]
+        forward = alternating[Field.FORWARD, batch]
         if exchange is not None and forward - exchange > LEAST_REMAINDER * forward:
-            ratios.append(without[FORWARD, batch] / (forward - exchange))
+            ratios.append(without[Field.FORWARD, batch] / (forward - exchange))
     return _median(np.array(ratios), 1.0)
 
 
@@ -106,7 +107,7 @@ def hidden_mib(database: Database, batch: int) -> float:
     """MiB of the hidden state of the encoder, the input of its first layer norm, for the
     micro-batch size of this index."""
     row = database.names.index("enc-1st-layernorm") if "enc-1st-layernorm" in database.names else 0
-    return float(database.values[INPUT, row, batch, 0, 0])
+    return float(database.values[Field.INPUT, row, batch, 0, 0])
 
 
 def _bandwidth(database: Database, rules: Corrections) -> float:
@@ -116,8 +117,8 @@ def _bandwidth(database: Database, rules: Corrections) -> float:
             if not (name.endswith(traffic.name) or (name[-1].isdigit() and traffic.name in name)):
                 continue
             cells = database.values[:, row, :, 0, 0]
-            size_mib = cells[ACTIVATIONS] * traffic.activations
-            us = cells[BACKWARD if traffic.backward else FORWARD]
+            size_mib = cells[Field.ACTIVATIONS] * traffic.activations
+            us = cells[Field.BACKWARD if traffic.backward else Field.FORWARD]
             found += [
                 (float(size), float(size * MIB / time))
                 for size, time in zip(size_mib, us, strict=True)
@@ -129,8 +130,8 @@ def _bandwidth(database: Database, rules: Corrections) -> float:
     # None of the known ones: all operators without weights, as what they read and leave.
     cells = database.values[:, :, :, 0, 0]
     with np.errstate(divide="ignore", invalid="ignore"):
-        rates = (cells[INPUT] + cells[ACTIVATIONS]) * MIB / cells[FORWARD]
-    light = rates[cells[WEIGHTS] == 0]
+        rates = (cells[Field.INPUT] + cells[Field.ACTIVATIONS]) * MIB / cells[Field.FORWARD]
+    light = rates[cells[Field.WEIGHTS] == 0]
     return _median(light if light.size else rates, 1e5)
 
 

@@ -8,7 +8,7 @@ that changes.
 import math
 from dataclasses import dataclass
 
-from .database import INPUT, Database
+from .database import Database, Field
 
 SPLIT_BY_COLUMNS_FIRST = ("enc-attention-qkv", "enc-MLP-GEMM-1")
 SPLIT_BY_ROWS_FIRST = ("enc-attention-dense", "enc-MLP-GEMM-2")
@@ -64,7 +64,9 @@ def resharding_us(
     target = spread(database, after, right, of_input=True)
     if source is None or target is None or source == target:
         return 0.0, 0.0
-    size = float(database.of(micro_batch // right.dp, right.tp, right.algorithm)[INPUT, after])
+    size = float(
+        database.of(micro_batch // right.dp, right.tp, right.algorithm)[Field.INPUT, after]
+    )
     if source[0] > target[0]:
         return 0.0, _collective_us(database, "all_gather", source[0] // target[0], size)
     shrunk = [axis for axis in (1, 2, 3) if source[axis] > target[axis]]

@@ -14,17 +14,7 @@ import numpy as np
 
 from .chains import Chain
 from .compiled import Flags, Floats, Integers
-from .database import (
-    ACTIVATIONS,
-    BACKWARD,
-    BACKWARD_RESERVED,
-    FORWARD,
-    FORWARD_RESERVED,
-    INPUT,
-    OUTPUT,
-    WEIGHTS,
-    Database,
-)
+from .database import Database, Field
 from .models import activation_factor, is_layer_start, is_tunable
 from .questions import Question
 from .resharding import Choice, resharding_us
@@ -112,20 +102,20 @@ def stage_space(
         [_sends(database, micro_batch, choices, widths, between) for between in (False, True)]
     )
     arrays = StageArrays(
-        base_us=np.where(possible, values[FORWARD] + values[BACKWARD], NEVER),
-        recompute_us=np.ascontiguousarray(values[FORWARD]),
-        activations=values[ACTIVATIONS] * factors[:, None],
-        weights=np.ascontiguousarray(values[WEIGHTS]),
-        inputs=np.ascontiguousarray(values[INPUT]),
-        forward_reserved=np.ascontiguousarray(values[FORWARD_RESERVED]),
-        backward_reserved=np.ascontiguousarray(values[BACKWARD_RESERVED]),
+        base_us=np.where(possible, values[Field.FORWARD] + values[Field.BACKWARD], NEVER),
+        recompute_us=np.ascontiguousarray(values[Field.FORWARD]),
+        activations=values[Field.ACTIVATIONS] * factors[:, None],
+        weights=np.ascontiguousarray(values[Field.WEIGHTS]),
+        inputs=np.ascontiguousarray(values[Field.INPUT]),
+        forward_reserved=np.ascontiguousarray(values[Field.FORWARD_RESERVED]),
+        backward_reserved=np.ascontiguousarray(values[Field.BACKWARD_RESERVED]),
         receive_us=np.array(
-            [_transfers(database, values[INPUT], between) for between in (False, True)]
+            [_transfers(database, values[Field.INPUT], between) for between in (False, True)]
         ),
         send_us=send_us,
         least_send_us=send_us.min(axis=2),
-        least_forward=least(FORWARD_RESERVED),
-        least_backward=least(BACKWARD_RESERVED),
+        least_forward=least(Field.FORWARD_RESERVED),
+        least_backward=least(Field.BACKWARD_RESERVED),
         width=np.array([widths.index(choice.tp) for choice in choices], dtype=np.int64),
         resharding_us=np.where(np.isfinite(resharding), resharding, NEVER),
         free=np.array([not change.any() for change in resharding], dtype=bool),
@@ -172,7 +162,7 @@ def _sends(
     table = np.full((len(database.names), len(widths), len(choices)), NEVER)
     for t, width in enumerate(widths):
         for c, choice in enumerate(choices):
-            outputs = _values(database, micro_batch, replace(choice, tp=width))[OUTPUT]
+            outputs = _values(database, micro_batch, replace(choice, tp=width))[Field.OUTPUT]
             for row in np.flatnonzero(np.isfinite(outputs)):
                 size = float(outputs[row])
                 table[row, t, c] = database.transfer_us(size, between_nodes=between)

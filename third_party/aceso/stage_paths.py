@@ -128,28 +128,6 @@ def least_reserved(space: StageArrays, stretch: Stretch) -> tuple[float, float]:
 
 
 @inner
-def first_value(
-    rests: Floats, space: StageArrays, stretch: Stretch, clock: float, keep: float, heavy: float
-) -> float:
-    """The least value of a whole path."""
-    least = NEVER
-    u = stretch.rows[0]
-    for c in range(space.base_us.shape[1]):
-        own = (
-            clock * (space.base_us[u, c] + space.receive_us[stretch.receives, u, c])
-            + keep * (space.activations[u, c] + space.inputs[u, c])
-            + heavy * space.weights[u, c]
-        )
-        t = space.width[c]
-        least = min(
-            least,
-            own + rests[0, t, c, 0],
-            own + clock * space.recompute_us[u, c] + rests[0, t, c, 1],
-        )
-    return least
-
-
-@inner
 def best_path(
     rests: Floats,
     space: StageArrays,
@@ -158,9 +136,10 @@ def best_path(
     heavy: float,
     choice: Integers,
     again: Integers,
-) -> None:
-    """Write the choices and flags of the path of the least value (with time at its full weight)."""
-    least = NEVER
+) -> float:
+    """Write the choices and flags of the path of the least value (with time at its full weight);
+    returns that value."""
+    whole = NEVER
     u = stretch.rows[0]
     for c in range(space.base_us.shape[1]):
         own = (
@@ -171,8 +150,8 @@ def best_path(
         )
         for r in range(2):
             value = own + r * space.recompute_us[u, c] + rests[0, space.width[c], c, r]
-            if value < least:
-                least, choice[0], again[0] = value, c, r
+            if value < whole:
+                whole, choice[0], again[0] = value, c, r
     t = space.width[choice[0]]
     for k in range(1, len(stretch.rows)):
         u, v, p = stretch.rows[k - 1], stretch.rows[k], stretch.pairs[k]
@@ -191,6 +170,7 @@ def best_path(
                     value -= keep * space.activations[u, c]
                 if value < least:
                     least, choice[k], again[k] = value, d, r
+    return whole
 
 
 @outer

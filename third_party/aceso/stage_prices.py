@@ -14,17 +14,7 @@ import numpy as np
 
 from phaze_common.errors import InputError
 
-from .database import (
-    ACTIVATIONS,
-    BACKWARD,
-    BACKWARD_RESERVED,
-    FORWARD,
-    FORWARD_RESERVED,
-    INPUT,
-    OUTPUT,
-    WEIGHTS,
-    Database,
-)
+from .database import Database, Field
 from .models import activation_factor, is_layer_start
 from .plans import StagePlan
 from .resharding import Choice, resharding_us
@@ -84,22 +74,23 @@ def stage_price(
     sizes, widths, algorithms = (np.array(each) for each in zip(*at, strict=True))
     values = database.values[:, rows, sizes, widths, algorithms]
     _check_measured(database, rows, values, stage, micro_batch)
-    output = float(database.values[OUTPUT, rows[-1], sizes[-1], widths[0], algorithms[-1]])
+    output = float(database.values[Field.OUTPUT, rows[-1], sizes[-1], widths[0], algorithms[-1]])
     recomputed = np.array(stage.recomputed)
     family = database.model.family
-    weights = float(values[WEIGHTS].sum())
-    saved, peak = _recomputed_memory(database, rows, values[ACTIVATIONS], stage.recomputed)
+    weights = float(values[Field.WEIGHTS].sum())
+    saved, peak = _recomputed_memory(database, rows, values[Field.ACTIVATIONS], stage.recomputed)
     factors = np.array([activation_factor(database.names[row]) for row in rows])
-    kept = float(values[INPUT, 0] + (values[ACTIVATIONS] * factors).sum()) - saved
+    kept = float(values[Field.INPUT, 0] + (values[Field.ACTIVATIONS] * factors).sum()) - saved
     inner = values[:, :-1]
     largest = float(
-        inner[FORWARD_RESERVED].max(initial=0.0) + inner[BACKWARD_RESERVED].max(initial=0.0)
+        inner[Field.FORWARD_RESERVED].max(initial=0.0)
+        + inner[Field.BACKWARD_RESERVED].max(initial=0.0)
     )
     return StagePrice(
-        forward_us=float(values[FORWARD].sum()),
-        backward_us=float(values[BACKWARD].sum()),
-        recompute_us=float(values[FORWARD][recomputed].sum()),
-        receive_us=database.transfer_us(float(values[INPUT, 0]), between_nodes=enters_node),
+        forward_us=float(values[Field.FORWARD].sum()),
+        backward_us=float(values[Field.BACKWARD].sum()),
+        recompute_us=float(values[Field.FORWARD][recomputed].sum()),
+        receive_us=database.transfer_us(float(values[Field.INPUT, 0]), between_nodes=enters_node),
         send_us=database.transfer_us(output, between_nodes=leaves_node),
         resharding_us=_resharding(database, rows, stage, micro_batch),
         weights_mib=weights * family.weight_copies,
@@ -118,18 +109,18 @@ def _measured_at(database: Database, micro_batch: int, choice: Choice) -> tuple[
             f"micro-batches of {micro_batch} cannot be divided over {choice.dp} replicas; give a "
             "plan whose degrees divide them"
         )
-    asked = (
+    needed = (
         (rows, database.micro_batch_sizes, "micro-batches per replica of"),
         (choice.tp, database.tensor_parallel, "tensor parallel width"),
         (choice.algorithm, database.algorithms, "algorithm"),
     )
-    for value, known, what in asked:
+    for value, known, what in needed:
         if value not in known:
             raise InputError(
                 f"the plan has {what} {value}, which {database.folder} did not profile; it has "
                 f"{', '.join(map(str, known))}"
             )
-    return tuple(known.index(value) for value, known, _ in asked)
+    return tuple(known.index(value) for value, known, _ in needed)
 
 
 def _check_measured(

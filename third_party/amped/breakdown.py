@@ -52,19 +52,14 @@ def breakdown(table: TimeQuantities) -> Breakdown:
         "Total time to train (days)": total_s / SECONDS_PER_DAY,
         "Total time to train (years)": total_s / SECONDS_PER_DAY / DAYS_PER_YEAR,
     }
-    computation = [
-        times * float(each) / accelerators
-        for each in (
-            table.computation_forward,
-            table.computation_backward,
-            table.computation_update,
-        )
-    ]
-    for name, seconds in zip(
-        ("forward pass", "backward pass", "weight updates"), computation, strict=True
-    ):
-        lines[f"Computation time {name} (s)"] = seconds
-    lines["Total computation time (s)"] = sum(computation)
+    passes_s = {
+        "forward pass": table.computation_forward,
+        "backward pass": table.computation_backward,
+        "weight updates": table.computation_update,
+    }
+    computation = {name: times * float(each) / accelerators for name, each in passes_s.items()}
+    lines |= {f"Computation time {name} (s)": seconds for name, seconds in computation.items()}
+    lines["Total computation time (s)"] = sum(computation.values())
     communication = 0.0
     for phase, traffic in zip(PHASES, (table.forward, table.backward), strict=True):
         # The gathering of the model is its own line, whatever it was charged as.

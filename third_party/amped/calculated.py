@@ -10,14 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import InputError
 
 from .corrections import Correction
 from .units import Kind
 
-FloatArray = NDArray[np.float64]
 Value = TypeVar("Value")
 
 

@@ -11,7 +11,8 @@
 
 Taken too: the categories' short names (training, mapping, system, accelerator), parameters directly
 in their category, a bare value in place of {"value": ...}, and the row of a lookup as its
-"lookup_name". What is not there is calculated or has its default.
+"lookup_name". What is not there is calculated or has its default. Parameters of AMPeD's own files
+on which no time depends (``catalogue.WITHOUT_EFFECT``) are passed over.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from phaze_common.files import parse_json, read_text
 from phaze_common.ranges import check_ranges
 from phaze_common.suggestions import nearest
 
-from .catalogue import PRODUCTS, Category, Parameter, calculable, parameters
+from .catalogue import PRODUCTS, WITHOUT_EFFECT, Category, Parameter, calculable, parameters
 from .lookup import LookupTables
 from .summary import SUMMARY_HEAD, document_of_summary
 
@@ -98,11 +99,10 @@ def read_configuration(path: Path, tables: LookupTables, rows: Rows = Rows()) ->
     """The configuration in a JSON file, or in a ``config_summary.txt`` that an earlier run wrote.
     Raises InputError: the file cannot be read, or as ``configuration_of``."""
     text = read_text(path, "a configuration, a JSON file")
-    document = (
-        document_of_summary(text, str(path))
-        if text.startswith(SUMMARY_HEAD)
-        else parse_json(text, str(path))
-    )
+    if text.startswith(SUMMARY_HEAD):
+        document = document_of_summary(text, str(path))
+    else:
+        document = parse_json(text, str(path))
     return configuration_of(document, tables, str(path), rows)
 
 
@@ -122,6 +122,8 @@ def configuration_of(
         for name, given in _entries(content, category, source):
             if name in settings:
                 raise InputError(f"{source}: {name} is given in two categories; leave one out")
+            if name in WITHOUT_EFFECT:
+                continue
             settings[name] = _setting(name, given, lookup, source)
     for name, parameter in parameters().items():
         if name not in settings and parameter.default is not None:

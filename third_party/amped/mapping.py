@@ -1,6 +1,8 @@
 """AMPeD's mapping: degrees inside and between nodes, and what they multiply to."""
 
-from .calculated import FloatArray, Quantities, calculated
+from phaze_common.array_types import FloatArray
+
+from .calculated import Quantities, calculated
 
 DEGREES = ("data_parallel_degree", "tensor_parallel_degree", "pipeline_parallel_degree")
 INTRA = tuple(f"intra_node_{name}" for name in DEGREES)

@@ -63,10 +63,10 @@ def config_summary(answer: TrainingTime) -> str:
         ]
     lines += ["# CORRECTIONS OF THE PUBLISHED FORMULAS"]
     for correction in CORRECTIONS:
-        told = f"published: {correction.published}; corrected: {correction.corrected}"
+        change = f"published: {correction.published}; corrected: {correction.corrected}"
         if correction.name in answer.kept:
-            told = f"kept as published: {correction.published}"
-        lines.append(f"# {correction.name}: {told}")
+            change = f"kept as published: {correction.published}"
+        lines.append(f"# {correction.name}: {change}")
     lines += ["", "# RECONSTRUCTED FORMULAS", *(f"# {each}" for each in RECONSTRUCTED)]
     return "\n".join(_plain(line) if line.startswith("#") else line for line in lines) + "\n"
 

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from phaze_common.array_types import BoolArray
 from phaze_common.errors import InputError
 
 from .catalogue import DEGREE_NAMES
@@ -17,7 +18,6 @@ from .mapping import INTRA
 from .times import TOTAL_S, TimeQuantities
 from .units import written
 
-BoolArray = NDArray[np.bool_]
 MEMORY_BYTES = "total_required_memory_per_accelerator"
 RESULTS = (
     *(TOTAL_S, "total_MACs", "minibatch_size", "microbatch_size", MEMORY_BYTES),
@@ -98,11 +98,11 @@ def build_table(
         if setting.values:
             given[name] = setting.values[0]
     given.update(instead or {})
-    asked = [name for name in configuration.calculated if name not in (instead or {})]
-    for name in asked:
+    calculated = [name for name in configuration.calculated if name not in (instead or {})]
+    for name in calculated:
         given.pop(name, None)
     try:
-        return TimeQuantities(given, corrections, (*RESULTS, *_MAPPED, *asked))
+        return TimeQuantities(given, corrections, (*RESULTS, *_MAPPED, *calculated))
     except InputError as error:
         raise InputError(f"{configuration.source}: {error}") from error
 

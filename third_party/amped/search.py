@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_common.array_types import IntArray
 from phaze_common.errors import InfeasibleError, InputError
 
 from .catalogue import DEGREE_NAMES, parameters
@@ -24,7 +25,6 @@ from .rules import DIVISIBILITY, MEMORY, MEMORY_BYTES, Rule, build_table, has_me
 from .times import TOTAL_S, TimeQuantities
 
 MOST_PERMUTATIONS = 1_000_000  # at some 1.5 kB each, of all parameters and times
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -172,9 +172,9 @@ def _reasons(excluded: Sequence[Exclusion]) -> str:
     return f"{counted}; change the batch sizes, the nodes or the memory"
 
 
-def _batch_sizes(configuration: Configuration, asked: Sequence[int]) -> tuple[int, ...]:
+def _batch_sizes(configuration: Configuration, sizes: Sequence[int]) -> tuple[int, ...]:
     parameter = parameters()["batch_size"]
-    given = [parameter.parse(each, "--batch-sizes") for each in asked] or list(
+    given = [parameter.parse(each, "--batch-sizes") for each in sizes] or list(
         configuration.values("batch_size")
     )
     if not given:

@@ -45,11 +45,8 @@ def document_of_summary(text: str, source: str) -> dict[str, Any]:
                     f"{source}, line {number}: {clipped(repr(line), 100)} is no parameter; give a "
                     "config_summary.txt as it was written"
                 )
-            described = {"description": found["description"].strip()}
-            known = (
-                {"calculated": True}
-                if found["origin"] == "calculated"
-                else {"value": found["value"]}
-            )
-            current[found["name"]] = {**known, **described}
+            known: dict[str, Any] = {"value": found["value"]}
+            if found["origin"] == "calculated":
+                known = {"calculated": True}
+            current[found["name"]] = known | {"description": found["description"].strip()}
     return document

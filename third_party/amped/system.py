@@ -6,7 +6,9 @@ As published, from the same source as ``network``. Memory is in bytes here, wher
 
 import numpy as np
 
-from .calculated import FloatArray, calculated
+from phaze_common.array_types import FloatArray
+
+from .calculated import calculated
 from .corrections import ACTIVATION_MEMORY, SHARDING
 from .network import NetworkQuantities
 from .units import Kind

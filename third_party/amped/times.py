@@ -11,7 +11,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from .calculated import FloatArray, calculated
+from phaze_common.array_types import FloatArray
+
+from .calculated import calculated
 from .corrections import BUBBLE, DECODER, GATING, GROUP_VOLUMES, NON_LINEAR, PRECISION, SHARDING
 from .system import SHARDED_WEIGHTS, SystemQuantities
 
@@ -158,49 +160,41 @@ class TimeQuantities(SystemQuantities):
     # stages, as all of the model is: a layer's volume passes links of one stage of pp, of one
     # replica of dp.
 
+    def _share(self, corrected: FloatArray, published: FloatArray | float = 1.0) -> FloatArray:
+        return corrected if GROUP_VOLUMES in self.corrections else np.asarray(published)
+
     @calculated()
     def share_tensor_intra(self) -> FloatArray:
-        if GROUP_VOLUMES in self.corrections:
-            return 1 / (self.data_parallel_degree * self.pipeline_parallel_degree)
-        return 1 / self.number_of_nodes_required
+        groups = self.data_parallel_degree * self.pipeline_parallel_degree
+        return self._share(1 / groups, published=1 / self.number_of_nodes_required)
 
     @calculated()
     def share_tensor_inter(self) -> FloatArray:
         # All-reduces over both kinds of links go by the node: within it first, each accelerator's
         # part of 1 / tp_intra beyond it.
-        if GROUP_VOLUMES in self.corrections:
-            groups = self.data_parallel_degree * self.pipeline_parallel_degree
-            parts = groups * self.intra_node_tensor_parallel_degree
-            return self.accelerators_per_node_required / parts
-        return np.asarray(1.0)
+        groups = self.data_parallel_degree * self.pipeline_parallel_degree
+        parts = groups * self.intra_node_tensor_parallel_degree
+        return self._share(self.accelerators_per_node_required / parts)
 
     @calculated()
     def share_pipeline_intra(self) -> FloatArray:
         # Accelerators of a tensor parallel group send a part each (scatter/gather: Narayanan et al.
         # 2021, section 4.1).
-        if GROUP_VOLUMES in self.corrections:
-            return 1 / (self.data_parallel_degree * self.tensor_parallel_degree)
-        return np.asarray(1.0)
+        return self._share(1 / (self.data_parallel_degree * self.tensor_parallel_degree))
 
     @calculated()
     def share_pipeline_inter(self) -> FloatArray:
-        if GROUP_VOLUMES in self.corrections:
-            parts = self.data_parallel_degree * self.tensor_parallel_degree
-            return self.accelerators_per_node_required / parts
-        return np.asarray(1.0)
+        parts = self.data_parallel_degree * self.tensor_parallel_degree
+        return self._share(self.accelerators_per_node_required / parts)
 
     @calculated()
     def share_gradient_intra(self) -> FloatArray:
-        if GROUP_VOLUMES in self.corrections:
-            return 1 / self.pipeline_parallel_degree
-        return np.asarray(1.0)
+        return self._share(1 / self.pipeline_parallel_degree)
 
     @calculated()
     def share_gradient_inter(self) -> FloatArray:
-        if GROUP_VOLUMES in self.corrections:
-            parts = self.pipeline_parallel_degree * self.intra_node_data_parallel_degree
-            return self.accelerators_per_node_required / parts
-        return np.asarray(1.0)
+        parts = self.pipeline_parallel_degree * self.intra_node_data_parallel_degree
+        return self._share(self.accelerators_per_node_required / parts)
 
     @calculated("extra traffic of ZeRO-DP as a share of other traffic (M_f_DP)")
     def zero_DP_overhead(self) -> FloatArray:
@@ -261,29 +255,20 @@ class TimeQuantities(SystemQuantities):
 
     def _traffic(self, volume: FloatArray, precision: FloatArray) -> PassTraffic:
         inside, between = self._inside(), self._between()
-        tensor_intra = ring_all_reduce(
-            self.intra_node_tensor_parallel_degree,
-            2 * volume * self.share_tensor_intra * precision,
-            inside,
-        )
-        tensor_inter = ring_all_reduce(
-            self.inter_node_tensor_parallel_degree,
-            2 * volume * self.share_tensor_inter * precision,
-            between,
-        )
+        tp_intra = self.intra_node_tensor_parallel_degree
+        tp_inter = self.inter_node_tensor_parallel_degree
+        intra_bits = 2 * volume * self.share_tensor_intra * precision
+        inter_bits = 2 * volume * self.share_tensor_inter * precision
+        tensor_intra = ring_all_reduce(tp_intra, intra_bits, inside)
+        tensor_inter = ring_all_reduce(tp_inter, inter_bits, between)
         moe = self._moe(volume * precision)
-        pipeline_intra = pipeline_transfer(
-            self.intra_node_pipeline_parallel_degree,
-            volume * self.share_pipeline_intra * precision,
-            inside,
-            self.layers,
-        )
-        pipeline_inter = pipeline_transfer(
-            self.inter_node_pipeline_parallel_degree,
-            volume * self.share_pipeline_inter * precision,
-            between,
-            self.layers,
-        )
+        pp_intra = self.intra_node_pipeline_parallel_degree
+        pp_inter = self.inter_node_pipeline_parallel_degree
+        layers = self.layers
+        intra_bits = volume * self.share_pipeline_intra * precision
+        inter_bits = volume * self.share_pipeline_inter * precision
+        pipeline_intra = pipeline_transfer(pp_intra, intra_bits, inside, layers)
+        pipeline_inter = pipeline_transfer(pp_inter, inter_bits, between, layers)
         pipeline = np.maximum(pipeline_intra, pipeline_inter)
         parts = tensor_intra + tensor_inter + moe + pipeline
         overhead = self.zero_DP_overhead * parts

@@ -17,13 +17,8 @@ LARGEST = 1e18  # of any value in its base unit, as ``phaze_common.ranges`` has 
 LONGEST_TEXT = 100  # characters of a value with its unit
 _TEXT = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S*)\s*", re.ASCII)
 # Scales are decimal, so that "5 us" is the number 5e-6 and not its neighbour.
-_DECIMAL = {
-    "": Decimal(1),
-    **{
-        letter: Decimal(1000) ** power
-        for letter, power in zip("kKMGTP", (1, 1, 2, 3, 4, 5), strict=True)
-    },
-}
+_POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+_DECIMAL = {letter: Decimal(1000) ** power for letter, power in _POWERS.items()}
 _BINARY = {f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTP", start=1)}
 _PREFIXES = _DECIMAL | _BINARY
 _MICRO = dict.fromkeys(("us", "µs", "μs"), Decimal("1e-6"))
@@ -31,51 +26,36 @@ _TIMES = {"s": Decimal(1), "ms": Decimal("1e-3"), **_MICRO, "ns": Decimal("1e-9"
 
 
 class Kind(StrEnum):
-    """What a parameter measures; the value is the base unit in which all formulas are written."""
+    """What a parameter measures: its base unit, in which all formulas are written; what people call
+    it; a value of it as a file has it."""
 
-    NUMBER = "number"
-    BITS = "bit"
-    BYTES = "B"
-    SECONDS = "s"
-    HERTZ = "Hz"
-    BITS_PER_SECOND = "bit/s"
+    spoken: str
+    example: str
 
-    @property
-    def example(self) -> str:
-        """A value of this kind as a file has it."""
-        return _EXAMPLES[self]
+    NUMBER = "number", "a number", "16"
+    BITS = "bit", "a number of bits", "'16 bits'"
+    BYTES = "B", "an amount of memory", "'80 GB'"
+    SECONDS = "s", "a time", "'5 us'"
+    HERTZ = "Hz", "a frequency", "'1.41 GHz'"
+    BITS_PER_SECOND = "bit/s", "a bandwidth", "'300 GB/s'"
 
-
-_EXAMPLES = {
-    Kind.NUMBER: "16",
-    Kind.BITS: "'16 bits'",
-    Kind.BYTES: "'80 GB'",
-    Kind.SECONDS: "'5 us'",
-    Kind.HERTZ: "'1.41 GHz'",
-    Kind.BITS_PER_SECOND: "'300 GB/s'",
-}
-_SPOKEN = {
-    Kind.NUMBER: "a number",
-    Kind.BITS: "a number of bits",
-    Kind.BYTES: "an amount of memory",
-    Kind.SECONDS: "a time",
-    Kind.HERTZ: "a frequency",
-    Kind.BITS_PER_SECOND: "a bandwidth",
-}
+    def __new__(cls, unit: str, spoken: str = "", example: str = "") -> "Kind":
+        kind = str.__new__(cls, unit)
+        kind._value_, kind.spoken, kind.example = unit, spoken, example
+        return kind
 
 
 def parse_quantity(given: object, kind: Kind, name: str) -> float:
     """``given``, a number or a text such as "8 GB", in the base unit of ``kind``. Raises
     InputError: it is neither, its unit is unknown or of another kind, or it is endless or larger
     than ``LARGEST``; ``name`` says what it is the value of."""
-    wanted = f"give {_SPOKEN[kind]} such as {kind.example}"
+    wanted = f"give {kind.spoken} such as {kind.example}"
     if isinstance(given, bool) or not isinstance(given, int | float | str):
         raise InputError(f"{name} is {as_given(given)}; {wanted}")
-    number = (
-        _read(given, kind, f"{name} is {as_given(given)}", wanted)
-        if isinstance(given, str)
-        else _float(given)
-    )
+    if isinstance(given, str):
+        number = _read(given, kind, f"{name} is {as_given(given)}", wanted)
+    else:
+        number = _float(given)
     if not math.isfinite(number) or abs(number) > LARGEST:
         unit = "" if kind is Kind.NUMBER else f" {kind.value}"
         raise InputError(
@@ -96,7 +76,7 @@ def _read(text: str, kind: Kind, problem: str, wanted: str) -> float:
     if measured is None:
         raise InputError(f"{problem}, whose unit {as_given(unit)} is not known; {wanted}")
     if measured is not kind and {measured, kind} != {Kind.BITS, Kind.BYTES}:
-        raise InputError(f"{problem}, which is {_SPOKEN[measured]}; {wanted}")
+        raise InputError(f"{problem}, which is {measured.spoken}; {wanted}")
     if not 0.0 < abs(value) <= LARGEST * LARGEST:
         return value
     return float(Decimal(found[1]) * _scale(unit) / (8 if kind is Kind.BYTES else 1))

@@ -29,11 +29,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .problem import FloatArray, NestProblem, TreeNetwork, WidthGraph
+from phaze_common.array_types import FloatArray, IntArray
 
-IntArray = NDArray[np.int64]
+from .problem import NestProblem, TreeNetwork, WidthGraph
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,10 @@ from operator import mul
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_common.array_types import FloatArray
 from phaze_common.errors import InputError
-
-FloatArray = NDArray[np.float64]
+from third_party.cases import is_number
 
 MOST_LAYERS = 3000  # which bounds memory to some GiB
 LARGEST = 1e30  # of any number; sums and products of numbers up to it stay finite
@@ -207,11 +206,7 @@ def _numbers(
 
 
 def _number(value: Any, name: str, least: float = 0.0) -> float:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not least <= value <= LARGEST
-    ):
+    if not is_number(value) or not least <= value <= LARGEST:
         raise InputError(
             f"{name} is {_shown(value)}; it must be a number from {least:g} to {LARGEST:g}"
         )

@@ -23,12 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.echo import as_given
 from phaze_common.errors import InputError
-from third_party.cases import integer
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from third_party.cases import integer, is_number
 
 MOST_DEVICES, MOST_LAYERS = 2**24, 3000  # which bounds memory to some GiB
 INFEASIBLE_S = 1e30  # the original's answer when nothing fits
@@ -229,7 +227,7 @@ def _chain_order(width: int, nodes: Any, edges: list[tuple[int, int, float]]) ->
 
 def _number(record: Any, key: str, where: str) -> float:
     value = record.get(key) if isinstance(record, dict) else None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not is_number(value) or not math.isfinite(value):
         raise InputError(f"{where} has {key} {as_given(value)}; a finite number is needed")
     if value < 0 and not key.lower().endswith("id"):
         raise InputError(f"{where} has {key} {as_given(value)}; it must not be negative")

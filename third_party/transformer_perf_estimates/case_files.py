@@ -51,8 +51,8 @@ def read_case_file(path: Path) -> list[dict[str, Any]]:
 def read_training(case: Mapping[str, Any], folder: Path) -> Training:
     """The question of a case. Raises InputError: a key is missing or wrong, or a name unknown."""
     for key in case.keys() - KNOWN:
-        if meant := nearest(key, QUESTION, ""):  # others are notes of whoever wrote the file
-            raise InputError(f"a case has no key {as_given(key)}; {meant}")
+        if suggestion := nearest(key, QUESTION, ""):  # others are notes of whoever wrote the file
+            raise InputError(f"a case has no key {as_given(key)}; {suggestion}")
     given = case.get("strategy")
     if given not in tuple(Strategy):
         known = "', '".join(Strategy)
@@ -133,51 +133,37 @@ def read_configuration(case: Mapping[str, Any], training: Training) -> Configura
 
 
 def _check_degrees(training: Training, configuration: Configuration) -> None:
-    model = training.model
-    strategy = training.strategy
-    tp1 = configuration.tp1
-    tp2 = configuration.tp2
-    names = ("tp", "tp2") if strategy is Strategy.ONE_D else ("tp1", "tp2")
-    product = configuration.tp * configuration.pp * configuration.dp
+    model, one_d = training.model, training.strategy is Strategy.ONE_D
+    two_d = training.strategy is Strategy.TWO_D
+    each, batch = configuration, training.global_batch
+    first, both = ("tp", "tp") if one_d else ("tp1", "tp1 x tp2")
+    product = each.tp * each.pp * each.dp
     if product != training.gpus:
-        spelled = names[0] if strategy is Strategy.ONE_D else "tp1 x tp2"
         raise InputError(
-            f"config: {spelled} x pp x dp is {product}, but n_gpus is {training.gpus}; give "
+            f"config: {both} x pp x dp is {product}, but n_gpus is {training.gpus}; give "
             "degrees that multiply to it"
         )
-    _check_divides(names[0], tp1, model.heads, "the heads")
-    _check_divides(names[0], tp1, model.hidden, "the width e")
-    _check_divides("pp", configuration.pp, model.layers, "the layers")
-    _check_divides("dp", configuration.dp, training.global_batch, "global_batch_size")
-    _check_divides(
-        "mbs",
-        configuration.micro_batch,
-        training.global_batch // configuration.dp,
-        "the batch of a replica",
-    )
-    parts = tp2 if strategy is Strategy.TWO_D else configuration.tp
-    spelled = {Strategy.ONE_D: "tp", Strategy.SEQUENCE: "tp1 x tp2", Strategy.TWO_D: "tp2"}[
-        strategy
+    token_parts = ("tp2", each.tp2) if two_d else (both, each.tp)
+    divided = [
+        (first, each.tp1, model.heads, "the heads"),
+        (first, each.tp1, model.hidden, "the width e"),
+        ("pp", each.pp, model.layers, "the layers"),
+        ("dp", each.dp, batch, "global_batch_size"),
+        ("mbs", each.micro_batch, batch // each.dp, "the batch of a replica"),
+        (*token_parts, each.micro_batch * model.sequence_length, "the tokens of a micro-batch"),
     ]
-    _check_divides(
-        spelled,
-        parts,
-        configuration.micro_batch * model.sequence_length,
-        "the tokens of a micro-batch",
-    )
-    if strategy is Strategy.TWO_D:
-        _check_divides("tp2", tp2, model.hidden, "the width e")
-        _check_divides("nb", configuration.panels, model.hidden, "the width e")
-        if configuration.panels < max(tp1, tp2):
-            raise InputError(
-                f"config: nb is {configuration.panels}; give at least {max(tp1, tp2)}, so that a "
-                "panel lies on one row and column"
-            )
-
-
-def _check_divides(name: str, degree: int, whole_: int, what: str) -> None:
-    if whole_ % degree:
-        raise InputError(f"config: {name} is {degree}; it must divide {what}, {whole_}")
+    if two_d:
+        divided.append(("tp2", each.tp2, model.hidden, "the width e"))
+        divided.append(("nb", each.panels, model.hidden, "the width e"))
+    for name, degree, size, what in divided:
+        if size % degree:
+            raise InputError(f"config: {name} is {degree}; it must divide {what}, {size}")
+    least = max(each.tp1, each.tp2)
+    if two_d and each.panels < least:
+        raise InputError(
+            f"config: nb is {each.panels}; give at least {least}, so that a panel lies on one "
+            "row and column"
+        )
 
 
 def _check_shares(training: Training, configuration: Configuration) -> None:

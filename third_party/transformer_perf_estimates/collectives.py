@@ -16,12 +16,11 @@ linear in V, so a group is described by its latencies and its seconds for each G
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from phaze_common.array_types import FloatArray
 
 from .corrections import Correction, Corrections
 from .systems import System
-
-FloatArray = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

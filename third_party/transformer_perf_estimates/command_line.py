@@ -36,10 +36,10 @@ def _lines(given: argparse.Namespace) -> list[str]:
         return _curves(path, given.output)
 
     def answer(case: Mapping[str, Any]) -> Answer:
-        asked = (case, path.parent, given.as_published)
+        question = (case, path.parent, given.as_published)
         if given.command == "compare":
-            return compared(*asked, given.micro_batch_size, given.model, given.device)
-        return searched(*asked, given.top) if given.command == "search" else evaluated(*asked)
+            return compared(*question, given.micro_batch_size, given.model, given.device)
+        return searched(*question, given.top) if given.command == "search" else evaluated(*question)
 
     answers = answers_of(answer, read_case_file(path), path)
     tables = [each.pop("table", []) for each in answers]

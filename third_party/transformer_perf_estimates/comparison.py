@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from Estimator.devices.operator_cost import DeviceModel
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.plan import Plan, plan_mapping
 from Estimator.plans.results import Status
 from phaze.settings.problem import hardware_report
@@ -18,13 +19,14 @@ from phaze.studies.search_run import search_context
 from phaze_common.errors import InputError
 from phaze_common.progress import Progress, SilentProgress
 from phaze_common.setting_fields import Mode
+from phaze_common.units import GIGA
 from Solver.designs.search import search as search_plans
-from Solver.results import Counts, SearchResult
+from Solver.results import SearchResult
 
 from .configurations import MICRO_BATCH_SIZES, Configuration, Configurations
 from .corrections import CORRECTED, Corrections
 from .estimates import Estimate, estimate_at
-from .own_parts import GIGA, Parts, own_parts, published_parts
+from .own_parts import Parts, own_parts, published_parts
 from .own_requests import SOURCE, OwnQuestion
 from .search import search
 from .totals import estimate
@@ -65,12 +67,15 @@ class Comparison:
 
     question: OwnQuestion
     candidates: int
-    counts: Counts
-    proven: bool
     micro_batch_sizes: tuple[int, ...]  # that our search compares
+    searched: SearchResult  # by our search
     published_best: PricedPlan | None
     own_best: PricedPlan | None
-    own_reason: str  # why nothing of ours fits
+
+    @property
+    def proven(self) -> bool:
+        """Whether our search proved its answer."""
+        return self.searched.status is Status.OPTIMAL
 
 
 def compare(
@@ -88,12 +93,10 @@ def compare(
     return Comparison(
         question=question,
         candidates=found.candidates,
-        counts=result.counts,
-        proven=result.status is Status.OPTIMAL,
         micro_batch_sizes=request.plan.micro_batch_size,
         published_best=_of_published(question, first[0]) if first else None,
         own_best=None if result.best is None else _of_own(question, result, corrections),
-        own_reason=result.reason,
+        searched=result,
     )
 
 
@@ -103,6 +106,11 @@ def _searched(request: Request, progress: Progress) -> SearchResult:
         passing = replace(request, run_folder=Path(folder) / "run")
         run = search_context(passing, progress)
         return search_plans(run, hardware_report(passing), folder).result
+
+
+def as_uniform(plan: Plan) -> UniformPlan:
+    """``plan``, whose stages are alike, by its degrees and layers."""
+    return plan.as_uniform(tuple(layer for stage in plan.stages for layer in stage.layers))
 
 
 def _of_published(question: OwnQuestion, best: Estimate) -> PricedPlan:
@@ -119,9 +127,8 @@ def _of_own(question: OwnQuestion, result: SearchResult, corrections: Correction
     assert result.best is not None
     (best,) = result.best.models.values()
     plan, ours = _own_price(_request_of(question, best.plan))
-    held = tuple(layer for stage in best.plan.stages for layer in stage.layers)
     try:
-        configuration = question.configuration_of(best.plan.as_uniform(held))
+        configuration = question.configuration_of(as_uniform(best.plan))
     except InputError as error:
         return PricedPlan(None, plan, None, ours, str(error))
     theirs = estimate_at(
@@ -131,9 +138,8 @@ def _of_own(question: OwnQuestion, result: SearchResult, corrections: Correction
 
 
 def _request_of(question: OwnQuestion, plan: Plan) -> Request:
-    held = tuple(layer for stage in plan.stages for layer in stage.layers)
-    stated = StatedChunks(tuple(stage.layers for stage in plan.stages), SOURCE)
-    return question.resolved(plan_mapping(plan.as_uniform(held)), Mode.EVALUATE, stated)
+    chunk_layers = StatedChunks(tuple(stage.layers for stage in plan.stages), SOURCE)
+    return question.resolved(plan_mapping(as_uniform(plan)), Mode.EVALUATE, chunk_layers)
 
 
 def _own_price(request: Request) -> tuple[Plan, Price]:

@@ -8,10 +8,11 @@ from typing import Any
 
 from Estimator.plans.plan import plan_mapping
 from phaze_common.numbers import number
+from phaze_common.units import GIGA
 
-from .comparison import Comparison, Price, PricedPlan
+from .comparison import Comparison, Price, PricedPlan, as_uniform
 from .configurations import Configuration, Strategy, Training
-from .own_parts import GIGA, ROUNDING, Parts
+from .own_parts import ROUNDING, Parts
 from .spaces import panel_counts
 
 PARTS = {  # of ``Parts`` -> what people call them
@@ -56,8 +57,8 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
             "software": question.hardware.software,
             "micro_batch_sizes": list(comparison.micro_batch_sizes),
             "proven": comparison.proven,
-            "counts": vars(comparison.counts),
-            "reason": comparison.own_reason,
+            "counts": vars(comparison.searched.counts),
+            "reason": comparison.searched.reason,
         },
         "candidates": comparison.candidates,
         "published_best": _plan_document(comparison.published_best),
@@ -68,14 +69,9 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
 def _plan_document(each: PricedPlan | None) -> dict[str, Any] | None:
     if each is None:
         return None
-    held = (
-        ()
-        if each.plan is None
-        else tuple(layer for stage in each.plan.stages for layer in stage.layers)
-    )
     return {
         "configuration": None if each.configuration is None else vars(each.configuration),
-        "plan": None if each.plan is None else plan_mapping(each.plan.as_uniform(held)),
+        "plan": None if each.plan is None else plan_mapping(as_uniform(each.plan)),
         "refused": each.refused,
         "published": _price_document(each.published),
         "own": _price_document(each.own),
@@ -86,12 +82,7 @@ def _price_document(price: Price | None) -> dict[str, Any] | None:
     if price is None:
         return None
     parts = {field.name: float(getattr(price.parts, field.name)) for field in fields(Parts)}
-    return {
-        "seconds": price.seconds,
-        "memory_bytes": price.memory_bytes,
-        "feasible": price.feasible,
-        "parts": parts,
-    }
+    return vars(price) | {"parts": parts}
 
 
 def comparison_lines(comparison: Comparison, title: str) -> list[str]:
@@ -105,7 +96,7 @@ def comparison_lines(comparison: Comparison, title: str) -> list[str]:
     if comparison.published_best is None:
         lines += [f"{NAME}: none of its {comparison.candidates:,} configurations fits"]
     if comparison.own_best is None:
-        lines += [f"ours: {comparison.own_reason}"]
+        lines += [f"ours: {comparison.searched.reason}"]
     else:
         sizes = ", ".join(map(str, comparison.micro_batch_sizes))
         proven = "proven" if comparison.proven else "not proven"
@@ -141,9 +132,7 @@ def _plan_text(training: Training, each: PricedPlan) -> str:
         assert each.plan is not None
         return f"{len(each.plan.stages)} stages, {each.plan.group_order}"
     text = configuration_text(training, each.configuration)
-    inner = (
-        {len(stage.layers) for stage in each.plan.stages[1:-1]} if each.plan is not None else set()
-    )
+    inner = set(each.stages[1:-1])
     return f"{text}, unequal stages" if len(inner) > 1 else text
 
 
@@ -154,11 +143,10 @@ def configuration_text(training: Training, each: Configuration) -> str:
         f"tp {each.tp1}/{each.nv_tp1}{second} x pp {each.pp}/{each.nv_pp} x dp "
         f"{each.dp}/{each.nv_dp}"
     )
-    panels = (
-        f", {each.panels} panel{'s' if each.panels > 1 else ''}"
-        if training.strategy is Strategy.TWO_D
-        else ""
-    )
+    if training.strategy is Strategy.TWO_D:
+        panels = f", {each.panels} panel{'s' if each.panels > 1 else ''}"
+    else:
+        panels = ""
     return f"{degrees}, micro-batch {each.micro_batch}{panels}"
 
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .collectives import FloatArray
+from phaze_common.array_types import FloatArray, IntArray
+
 from .models import TransformerModel
 from .systems import System
 
-IntArray = NDArray[np.int64]
 # That our own search compares unless others are given: each needs training graphs of its own.
 MICRO_BATCH_SIZES = (1, 2, 4)
 

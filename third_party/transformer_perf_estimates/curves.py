@@ -104,11 +104,17 @@ def curve_csv(points: Iterable[CurvePoint]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for point in points:
-        asked = point.training
-        settings = (point.model, point.device, asked.nvlink_size, asked.global_batch, asked.gpus)
+        training = point.training
+        settings = (
+            point.model,
+            point.device,
+            training.nvlink_size,
+            training.global_batch,
+            training.gpus,
+        )
         for words, best in (("", point.corrected), (", as published", point.published)):
             if best is not None:
-                writer.writerow((f"{NAME} {asked.strategy}{words}", *settings, best.seconds))
+                writer.writerow((f"{NAME} {training.strategy}{words}", *settings, best.seconds))
     return text.getvalue()
 
 
@@ -116,16 +122,19 @@ def curve_lines(points: Iterable[CurvePoint]) -> list[str]:
     """The points as a table."""
     rows: list[tuple[str, ...]] = [HEADINGS]
     for point in points:
-        asked, best = point.training, point.corrected
+        training, best = point.training, point.corrected
         rows.append(
             (
-                str(asked.strategy),
+                str(training.strategy),
                 point.model,
                 point.system,
-                configuration_text(asked, best.configuration)
+                configuration_text(training, best.configuration)
                 if best is not None
                 else "nothing fits",
-                *(f"{count:,}" for count in (asked.nvlink_size, asked.gpus, asked.global_batch)),
+                *(
+                    f"{count:,}"
+                    for count in (training.nvlink_size, training.gpus, training.global_batch)
+                ),
                 "-" if best is None else number(best.seconds),
                 "-" if best is None else number(best.memory_gb),
                 "-" if point.published is None else number(point.published.seconds),

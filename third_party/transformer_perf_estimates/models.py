@@ -2,14 +2,11 @@
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from phaze_common.errors import InputError
-from phaze_common.suggestions import nearest
-from phaze_common.yaml_files import read_yaml
 
-from .values import mapping_of, refuse_unknown, whole
+from .values import mapping_of, published_one, published_records, refuse_unknown, whole
 
 MOST_TOKENS, MOST_WIDTH, MOST_HEADS, MOST_LAYERS = 2**30, 2**24, 2**20, 2**16
 
@@ -46,16 +43,9 @@ def read_model(document: Any, source: str) -> TransformerModel:
 @cache
 def published_models() -> dict[str, TransformerModel]:
     """The published models by name."""
-    path = Path(__file__).with_name("models.yaml")
-    return {
-        name: read_model(document, f"{path}: {name}") for name, document in read_yaml(path).items()
-    }
+    return published_records("models.yaml", read_model)
 
 
 def published_model(name: str) -> TransformerModel:
     """A published model. Raises InputError: there is none of that name; says which there are."""
-    known = published_models()
-    if name not in known:
-        instead = nearest(name, known, f"known are {', '.join(known)}")
-        raise InputError(f"model '{name}' is not known; {instead}, or give 'model' as an object")
-    return known[name]
+    return published_one(published_models(), "model", name)

@@ -10,7 +10,8 @@ from enum import Enum, auto
 
 import numpy as np
 
-from .collectives import FloatArray
+from phaze_common.array_types import FloatArray
+
 from .corrections import Correction, Corrections
 from .models import TransformerModel
 
@@ -184,11 +185,10 @@ def norm_2d(name: str, shards: Shards) -> Operator:
     model = shards.model
     rows = shards.rows(shards.tp2)
     features = shards.split(shards.model.hidden, shards.tp1)
-    width = (
-        features
-        if Correction.NORM_WIDTH in shards.corrections
-        else np.floor(model.sequence_length / shards.tp1)
-    )
+    if Correction.NORM_WIDTH in shards.corrections:
+        width = features
+    else:
+        width = np.floor(model.sequence_length / shards.tp1)
     forward = Message(Collective.ALL_REDUCE, Axis.TP1, 2.0 * rows)
     tokens = shards.micro_batch * model.sequence_length / shards.tp2
     backward = Message(Collective.ALL_REDUCE, Axis.TP1, 2.0 * (features + tokens))

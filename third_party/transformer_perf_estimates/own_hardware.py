@@ -18,13 +18,12 @@ from Estimator.devices.files import load_device
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster, Tier, Topology
 from phaze_common.errors import InputError
-from phaze_common.units import GIB
+from phaze_common.units import GIB, GIGA
 from phaze_common.yaml_files import read_yaml
 
 from .configurations import Training
 from .systems import System, published_systems
 
-GIGA = 1e9
 ELEMENT_GB, TFLOP = 2e-9, 1e-12  # of what our 16-bit formats can answer
 
 

@@ -11,12 +11,12 @@ from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.results import Iteration
 from GraphExtractor.graph import OperatorKind
 from phaze.studies.evaluation import PreparedPlan
+from phaze_common.units import GIGA
 
 from .estimates import Estimate
 from .systems import System
 from .timing import PEAK_REACHED, START_UP_S
 
-GIGA = 1e9
 ROUNDING = 1e-12  # of a total: what sums and differences of its parts leave where there is nothing
 # The operator of transformer-perf-estimates that holds it, without projections.
 ATTENTION = "fusedla"
@@ -115,17 +115,13 @@ def published_parts(each: Estimate, system: System) -> Parts:
 def own_parts(plan: PreparedPlan, iteration: Iteration, device: DeviceModel) -> Parts:
     """Parts of an iteration of ``plan``, on the stage that is busiest, whose device prices
     attention by itself."""
-    costs, many, told = plan.costs, iteration.micro_batches_per_pipeline, iteration.breakdown
+    costs, many, breakdown = plan.costs, iteration.micro_batches_per_pipeline, iteration.breakdown
     priced = PricedPlan(plan.degrees, costs, plan.machine)
     held = priced.layers_of(priced.busiest_stage)
     ends = [layer for layer in held if layer in (0, len(costs.sizes.sequence) - 1)]
     passes = (costs.forward, costs.backward)
-    of_ends = [
-        summed_parts(
-            each, 0, [costs.sizes.sequence[layer] for layer in ends], priced.rates.straggler_excess
-        )
-        for each in passes
-    ]
+    kinds, excess = [costs.sizes.sequence[layer] for layer in ends], priced.rates.straggler_excess
+    of_ends = [summed_parts(each, 0, kinds, excess) for each in passes]
     distinct = [
         costs.graph.layers[costs.graph.sequence[layer]] for layer in held if layer not in ends
     ]
@@ -139,25 +135,25 @@ def own_parts(plan: PreparedPlan, iteration: Iteration, device: DeviceModel) -> 
     def of(name: str) -> float:
         return many * sum(float(getattr(each, name)) for each in of_ends)
 
-    messages_s = told.tensor_communication_s + told.sequence_communication_s
-    whole_s = messages_s + told.hidden_tensor_communication_s
+    messages_s = breakdown.tensor_communication_s + breakdown.sequence_communication_s
+    whole_s = messages_s + breakdown.hidden_tensor_communication_s
     shown = messages_s / whole_s if whole_s else 1.0
     tensor_s = shown * (of("tensor_s") + of("sequence_s"))
     fullest = max(iteration.stages, key=lambda stage: stage.memory_bytes)
     return Parts(
-        products_s=told.arithmetic_s - of("arithmetic_s") - attention_s,
+        products_s=breakdown.arithmetic_s - of("arithmetic_s") - attention_s,
         attention_s=attention_s,
-        memory_bound_s=told.memory_bound_s - of("memory_s"),
-        starts_s=told.launch_s - of("launch_s"),
+        memory_bound_s=breakdown.memory_bound_s - of("memory_s"),
+        starts_s=breakdown.launch_s - of("launch_s"),
         tensor_s=messages_s - tensor_s,
-        context_s=told.context_communication_s - of("context_s"),
+        context_s=breakdown.context_communication_s - of("context_s"),
         ends_s=of("arithmetic_s") + of("memory_s") + of("launch_s") + of("context_s") + tensor_s,
-        data_s=told.data_communication_s,
-        pipeline_s=told.pipeline_communication_s,
-        bubble_s=told.bubble_s,
-        optimizer_s=told.optimizer_s,
-        hidden_tensor_s=told.hidden_tensor_communication_s,
-        hidden_data_s=told.hidden_data_communication_s,
+        data_s=breakdown.data_communication_s,
+        pipeline_s=breakdown.pipeline_communication_s,
+        bubble_s=breakdown.bubble_s,
+        optimizer_s=breakdown.optimizer_s,
+        hidden_tensor_s=breakdown.hidden_tensor_communication_s,
+        hidden_data_s=breakdown.hidden_data_communication_s,
         state_bytes=fullest.parameter_state_bytes,
         kept_bytes=fullest.activation_bytes,
         workspace_bytes=fullest.workspace_bytes,

@@ -193,8 +193,8 @@ class OwnQuestion:
 
     def _resolved(self, settings: Mapping[str, Any], mode: Mode) -> Request:
         once: dict[str, Any] = {"recompute": Recompute.NONE.value, "interleave": 1, "zero_stage": 1}
-        asked = {key: [value] if mode is Mode.SEARCH else value for key, value in once.items()}
-        return self.resolved(asked | dict(settings), mode)
+        fixed = {key: [value] if mode is Mode.SEARCH else value for key, value in once.items()}
+        return self.resolved(fixed | dict(settings), mode)
 
     def resolved(
         self, settings: Mapping[str, Any], mode: Mode, chunk_layers: StatedChunks | None = None
@@ -202,14 +202,8 @@ class OwnQuestion:
         """A request of ``settings`` on top of those that all have in common. Raises InputError:
         they contradict each other, the model or the hardware."""
         files = HardwareFiles({("cluster", CLUSTER): self.hardware.cluster})
-        return resolve(
-            {},
-            self._base_settings() | dict(settings),
-            mode,
-            source=SOURCE,
-            files=files,
-            chunk_layers=chunk_layers,
-        )
+        settings = self._base_settings() | dict(settings)
+        return resolve({}, settings, mode, source=SOURCE, files=files, chunk_layers=chunk_layers)
 
 
 def own_model(model: TransformerModel) -> str:

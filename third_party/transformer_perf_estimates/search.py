@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .configurations import IntArray, Training
+from phaze_common.array_types import IntArray
+
+from .configurations import Training
 from .corrections import CORRECTED, Corrections
 from .spaces import space
 from .totals import Estimates, estimate

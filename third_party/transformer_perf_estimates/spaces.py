@@ -18,9 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from phaze_common.array_types import IntArray
 from phaze_common.errors import InputError
 
-from .configurations import Configurations, IntArray, LayerLayouts, Strategy, Training
+from .configurations import Configurations, LayerLayouts, Strategy, Training
 
 LEAST_FEATURES = LEAST_TOKENS = 128
 LEAST_PANEL = 512

@@ -3,15 +3,19 @@ them."""
 
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from phaze_common.echo import as_given
 from phaze_common.errors import InputError
-from phaze_common.suggestions import nearest
-from phaze_common.yaml_files import read_yaml
 
-from .values import mapping_of, positive, refuse_unknown, whole
+from .values import (
+    mapping_of,
+    positive,
+    published_one,
+    published_records,
+    refuse_unknown,
+    whole,
+)
 
 _UNUSED = ("vector_flops_fp32", "summa_nb")  # of its files; panels are searched
 MOST_IN_DOMAIN = 2**16
@@ -31,8 +35,8 @@ class System:
     ib_gb_per_s: float  # of a network card
     ib_efficiency: float
     ib_latency_s: float
-    nics_per_gpu: float
     nvlink_size: int | None  # GPUs of a fast domain, where the question does not say otherwise
+    nics_per_gpu: float = 1.0
     element_gb: float = 2e-9  # of a number
     mask_gb: float = 1e-9  # of an element of a dropout mask
     tflop: float = 1e-12  # of one operation
@@ -64,12 +68,7 @@ _KEYS = {  # of its JSON -> field
     "mask_element_size": "mask_gb",
     "flops_units": "tflop",
 }
-_DEFAULTS = {
-    "nic_factor": 1.0,
-    "element_size": 2e-9,
-    "mask_element_size": 1e-9,
-    "flops_units": 1e-12,
-}
+_OPTIONAL = ("nic_factor", "element_size", "mask_element_size", "flops_units")
 _MAY_BE_ZERO = ("nvlink_latency", "ib_latency")
 _SHARES = ("nvlink_eff", "ib_eff")
 
@@ -86,36 +85,26 @@ def read_system(document: Any, source: str) -> System:
         )
     fields: dict[str, Any] = {}
     for key, field in _KEYS.items():
-        value = positive(
-            given.get(key, _DEFAULTS.get(key)), f"{source}: {key}", zero=key in _MAY_BE_ZERO
-        )
+        if key in _OPTIONAL and key not in given:
+            continue
+        value = positive(given.get(key), f"{source}: {key}", zero=key in _MAY_BE_ZERO)
         if key in _SHARES and value > 1.0:
             raise InputError(
                 f"{source}: {key} is {value:g}; it must be a share of the bandwidth, at most 1"
             )
         fields[field] = value
     size = given.get("nvlink_size")
-    return System(
-        nvlink_size=None
-        if size is None
-        else whole(size, f"{source}: nvlink_size", 1, MOST_IN_DOMAIN),
-        **fields,
-    )
+    if size is not None:
+        size = whole(size, f"{source}: nvlink_size", 1, MOST_IN_DOMAIN)
+    return System(nvlink_size=size, **fields)
 
 
 @cache
 def published_systems() -> dict[str, System]:
     """The published systems by name."""
-    path = Path(__file__).with_name("systems.yaml")
-    return {
-        name: read_system(document, f"{path}: {name}") for name, document in read_yaml(path).items()
-    }
+    return published_records("systems.yaml", read_system)
 
 
 def published_system(name: str) -> System:
     """A published system. Raises InputError: there is none of that name; says which there are."""
-    known = published_systems()
-    if name not in known:
-        instead = nearest(name, known, f"known are {', '.join(known)}")
-        raise InputError(f"system '{name}' is not known; {instead}, or give 'system' as an object")
-    return known[name]
+    return published_one(published_systems(), "system", name)

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from phaze_common.array_types import FloatArray, fieldwise
+
 from .blocks import PIPELINE_INPUT, layer
-from .collectives import FloatArray, Ring, ring
+from .collectives import Ring, ring
 from .configurations import LayerLayouts, Training, floats
 from .corrections import Corrections
 from .operators import Axis, Collective, Message, Operator, Pass, Shards
@@ -76,11 +78,11 @@ def layer_times(training: Training, layouts: LayerLayouts, corrections: Correcti
     )
     return LayerTimes(
         operators=operators,
-        forward=_sum([each.forward for each in operators]),
-        backward=_sum([each.backward for each in operators]),
-        tflop=_total([each.forward_tflop + each.backward_tflop for each in operators]),
-        weights_gb=_total([each.weights_gb for each in operators]),
-        kept_gb=_total([each.kept_gb for each in operators]),
+        forward=fieldwise(_added, *(each.forward for each in operators)),
+        backward=fieldwise(_added, *(each.backward for each in operators)),
+        tflop=_added(*(each.forward_tflop + each.backward_tflop for each in operators)),
+        weights_gb=_added(*(each.weights_gb for each in operators)),
+        kept_gb=_added(*(each.kept_gb for each in operators)),
         stage_input_gb=next(each.kept_gb for each in operators if each.name == PIPELINE_INPUT),
     )
 
@@ -98,17 +100,14 @@ def _operator_times(
         ) / system.hbm_gb_per_s
         busy = np.maximum(arithmetic, memory)
         if operator.in_panels:
-            panel = _total(
-                [_message_s(each, system.element_gb / panels, rings) for each in one.messages]
-            )
+            share_gb = system.element_gb / panels
+            panel = _added(*(_message_s(each, share_gb, rings) for each in one.messages))
             messages = panel + np.maximum(panel * panels - busy, 0.0)
         else:
-            messages = _total(
-                [none, *(_message_s(each, system.element_gb, rings) for each in one.messages)]
-            )
-        return PassTimes(
-            busy + messages, arithmetic, np.maximum(memory - arithmetic, 0.0), messages
-        )
+            sent = (_message_s(each, system.element_gb, rings) for each in one.messages)
+            messages = _added(none, *sent)
+        exposed = np.maximum(memory - arithmetic, 0.0)
+        return PassTimes(busy + messages, arithmetic, exposed, messages)
 
     return OperatorTimes(
         name=operator.name,
@@ -134,15 +133,6 @@ def _message_s(
             return group.all_reduce_s(volume_gb)
 
 
-def _sum(passes: list[PassTimes]) -> PassTimes:
-    return PassTimes(
-        _total([each.seconds for each in passes]),
-        _total([each.arithmetic_s for each in passes]),
-        _total([each.exposed_memory_s for each in passes]),
-        _total([each.messages_s for each in passes]),
-    )
-
-
-def _total(arrays: list[FloatArray]) -> FloatArray:
+def _added(*arrays: FloatArray) -> FloatArray:
     total: FloatArray = np.sum(arrays, axis=0)
     return total

@@ -19,7 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .collectives import FloatArray, neighbour_s, ring
+from phaze_common.array_types import FloatArray
+
+from .collectives import neighbour_s, ring
 from .configurations import Configurations, Strategy, Training, floats
 from .corrections import CORRECTED, Correction, Corrections
 from .timing import LayerTimes, layer_times

@@ -1,13 +1,31 @@
 """Values of JSON objects that somebody wrote: checked one by one, refused with what is allowed."""
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
 
 from phaze_common.echo import as_given, clipped
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
-from third_party.cases import integer
+from phaze_common.yaml_files import read_yaml
+from third_party.cases import integer, is_number
+
+Record = TypeVar("Record")
+
+
+def published_records(file: str, read: Callable[[Any, str], Record]) -> dict[str, Record]:
+    """What ``read`` makes of the entries of a file of this package, by their names."""
+    path = Path(__file__).with_name(file)
+    return {name: read(document, f"{path}: {name}") for name, document in read_yaml(path).items()}
+
+
+def published_one(known: Mapping[str, Record], kind: str, name: str) -> Record:
+    """The one of that name. Raises InputError: there is none; says which there are."""
+    if name not in known:
+        instead = nearest(name, known, f"known are {', '.join(known)}")
+        raise InputError(f"{kind} '{name}' is not known; {instead}, or give '{kind}' as an object")
+    return known[name]
 
 
 def mapping_of(document: Any, source: str, keys: str) -> Mapping[str, Any]:
@@ -35,13 +53,8 @@ def positive(value: Any, name: str, *, zero: bool = False) -> float:
     or something else; ``name`` says what."""
     if value is None:
         raise InputError(f"{name} is missing; add it")
-    if (
-        not isinstance(value, int | float)
-        or isinstance(value, bool)
-        or not math.isfinite(value)
-        or value < 0
-        or not (value or zero)
-    ):
+    possible = is_number(value) and math.isfinite(value) and value >= 0
+    if not possible or not (value or zero):
         raise InputError(
             f"{name} is {as_given(value)}; it must be a number "
             f"{'of at least 0' if zero else 'above 0'}"

@@ -17,7 +17,7 @@ from Estimator.chips.clock import at_frequency, leakage_w_per_mm2, maximum_frequ
 from Estimator.chips.die import PARTS, check_edge, die_parts, die_process, edge_problem, too_large
 from Estimator.chips.memory import MemorySystem
 from Estimator.chips.memory_files import load_memory, memory_system
-from Estimator.chips.power import average_power_w, peak_power_w, power_parts
+from Estimator.chips.power import peak_power_parts, power_parts
 from Estimator.chips.published import Evidence, load_die, published_dies, published_parts
 from Estimator.chips.published_tables import (
     compare_dies,
@@ -280,16 +280,16 @@ def test_watts_add_up_and_grow_with_clock_memory_and_work() -> None:
     ) and of.off_chip == pytest.approx(10.0)
     assert of.leakage == pytest.approx(parts.total_mm2 * die.leakage.value * slow.leakage_factor)
     assert of.idle_memory == pytest.approx(4 * memory.memory.idle_power.value)
-    mean = average_power_w(100.0, 2.0, parts, die, slow, memory, 20.0)
+    mean = power_parts(100.0, 20.0, 2.0, parts, die, slow, memory).total_w
     assert mean == pytest.approx(
         of.operations + of.off_chip + of.clock_tree + of.leakage + of.idle_memory
     )
-    assert average_power_w(100.0, 2.0, parts, die, fast, memory, 20.0) > mean
-    assert average_power_w(100.0, 2.0, parts, die, slow, memory_system("hbm3e:5"), 20.0) > mean
-    peak = peak_power_w(chips, platform, memory, parts, slow)
-    assert peak > average_power_w(0.0, 1.0, parts, die, slow, memory)
-    assert peak_power_w(chips, platform, memory, parts, fast) > peak
-    assert peak_power_w(chips, platform, memory, parts, slow, 1e11) > peak
+    assert power_parts(100.0, 20.0, 2.0, parts, die, fast, memory).total_w > mean
+    assert power_parts(100.0, 20.0, 2.0, parts, die, slow, memory_system("hbm3e:5")).total_w > mean
+    peak = peak_power_parts(chips, platform, memory, parts, slow).total_w
+    assert peak > power_parts(0.0, 0.0, 1.0, parts, die, slow, memory).total_w
+    assert peak_power_parts(chips, platform, memory, parts, fast).total_w > peak
+    assert peak_power_parts(chips, platform, memory, parts, slow, 1e11).total_w > peak
 
 
 def test_what_describes_no_die_is_refused() -> None:

@@ -33,7 +33,7 @@ def two(products_by_traffic: float, traffic_by_products: float) -> Contention:
 
 
 def test_what_runs_alone_takes_as_long_as_alone_and_nothing_takes_nothing() -> None:
-    found = MEASURED.joint_s(np.vstack([np.eye(5) * 3.0, np.zeros(5)]))
+    found = joint_s(np.vstack([np.eye(5) * 3.0, np.zeros(5)]), MEASURED.matrix())
     assert found == pytest.approx([3.0] * 5 + [0.0])
 
 
@@ -46,7 +46,7 @@ def test_the_rest_goes_on_with_fewer() -> None:
 
 @given(st.lists(seconds, min_size=5, max_size=5))
 def test_joint_times_lie_between_the_longest_and_the_slowest(alone_s: list[float]) -> None:
-    found = float(MEASURED.joint_s(np.array([alone_s]))[0])
+    found = float(joint_s(np.array([alone_s]), MEASURED.matrix())[0])
     matrix = MEASURED.matrix()
     slowest = sum((1.0 + matrix[i].sum()) * each for i, each in enumerate(alone_s))
     assert max(alone_s) * (1 - 1e-12) <= found <= slowest + 1e-9
@@ -59,7 +59,9 @@ def test_what_shows_of_traffic_is_what_the_joint_time_adds(
     contention = two(a, b)
     hiding = contention.hiding(near=False, link_share=1.0)
     added_s = max(traffic_s * hiding.shown_part, traffic_s - computation_s * hiding.hidden_part)
-    joint = float(contention.joint_s(np.array([[computation_s, 0.0, traffic_s, 0.0, 0.0]]))[0])
+    joint = float(
+        joint_s(np.array([[computation_s, 0.0, traffic_s, 0.0, 0.0]]), contention.matrix())[0]
+    )
     assert added_s == pytest.approx(
         min(joint - computation_s, traffic_s) if a * b >= 1 else joint - computation_s, abs=1e-9
     )
@@ -104,7 +106,7 @@ def joint_table(path: Path, true: Contention, random: np.random.Generator, rows:
     alone_s = np.column_stack(
         [product_s, between_s * (nodes == 1), between_s * (nodes > 1), host_s]
     )
-    latency_ms = true.joint_s(alone_s) * 1e3 * random.normal(1.0, 0.01, rows)
+    latency_ms = joint_s(alone_s, true.matrix()) * 1e3 * random.normal(1.0, 0.01, rows)
     with path.open("w", newline="") as stream:
         writer = csv.writer(stream)
         writer.writerow(COLUMNS)
