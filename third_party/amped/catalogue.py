@@ -21,14 +21,6 @@ from .units import Kind, parse_quantity, written
 DEGREE_NAMES = (*INTRA, *INTER)
 PRODUCTS = tuple(calculated_parameters(MappingQuantities))  # of the degrees, so never given
 LARGEST_CALCULATED = 1e18
-# Of AMPeD's files: tiles, intensities and shares of the peak of products, on which no time depends.
-WITHOUT_EFFECT = frozenset(
-    {"tile_block_size", "bigger_tile_block_size", "main_mem_bw_A100"}
-    | {f"parallelization_degree_{of}" for of in ("K_Q_V", "attention", "output", "MLP")}
-    | {f"effective_perf_perc_{of}" for of in ("K_Q_V", "attention", "output", "MLP")}
-    | {f"compute_intensity_{of}" for of in ("K_Q_V", "attention_output", "self_attention")}
-    | {f"compute_intensity_{of}" for of in ("MLP", "weight_updates", "NonLin_ops")}
-)
 
 
 class Category(StrEnum):

@@ -11,8 +11,7 @@
 
 Taken too: the categories' short names (training, mapping, system, accelerator), parameters directly
 in their category, a bare value in place of {"value": ...}, and the row of a lookup as its
-"lookup_name". What is not there is calculated or has its default. Parameters of AMPeD's own files
-on which no time depends (``catalogue.WITHOUT_EFFECT``) are passed over.
+"lookup_name". What is not there is calculated or has its default.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from phaze_common.files import parse_json, read_text
 from phaze_common.ranges import check_ranges
 from phaze_common.suggestions import nearest
 
-from .catalogue import PRODUCTS, WITHOUT_EFFECT, Category, Parameter, calculable, parameters
+from .catalogue import PRODUCTS, Category, Parameter, calculable, parameters
 from .lookup import LookupTables
 from .summary import SUMMARY_HEAD, document_of_summary
 
@@ -122,8 +121,6 @@ def configuration_of(
         for name, given in _entries(content, category, source):
             if name in settings:
                 raise InputError(f"{source}: {name} is given in two categories; leave one out")
-            if name in WITHOUT_EFFECT:
-                continue
             settings[name] = _setting(name, given, lookup, source)
     for name, parameter in parameters().items():
         if name not in settings and parameter.default is not None:

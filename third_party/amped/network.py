@@ -16,6 +16,8 @@ from .corrections import DECODER, HEAD_WIDTH, MICRO_BATCHES, NON_LINEAR
 from .mapping import MappingQuantities
 
 _OF_MACS = "multiply-accumulates per layer and batch"
+_SHARE = "share of the peak; not in the time"
+_TILES = "tiles of a product; not in the time"
 
 
 class NetworkQuantities(MappingQuantities):
@@ -215,3 +217,76 @@ class NetworkQuantities(MappingQuantities):
     def total_number_of_parameters_without_embedding(self) -> FloatArray:
         shared = self.number_of_parameters_per_layer * self.layers
         return shared + self.number_of_gating_parameters + self.number_of_expert_parameters
+
+    def _tiles(self, size: FloatArray, side: FloatArray) -> FloatArray:
+        return self.microbatch_size * self.context * size / side / side
+
+    @calculated(_TILES)
+    def parallelization_degree_K_Q_V(self) -> FloatArray:
+        size = self.hidden_layer_dimension_for_attention_sublayers
+        return self._tiles(size, self.tile_block_size)
+
+    @calculated(_TILES)
+    def parallelization_degree_attention(self) -> FloatArray:
+        size = self.hidden_layer_dimension_for_attention_sublayers
+        return self._tiles(size, self.tile_block_size)
+
+    @calculated(_TILES)
+    def parallelization_degree_output(self) -> FloatArray:
+        return self._tiles(self.dimensionality, self.bigger_tile_block_size)
+
+    @calculated(_TILES)
+    def parallelization_degree_MLP(self) -> FloatArray:
+        return self._tiles(self.hidden_layer_dimension_MLP_2, self.bigger_tile_block_size)
+
+    @calculated(_SHARE)
+    def effective_perf_perc_K_Q_V(self) -> FloatArray:
+        return np.minimum(1.0, self.parallelization_degree_K_Q_V / 100)
+
+    @calculated(_SHARE)
+    def effective_perf_perc_attention(self) -> FloatArray:
+        return np.minimum(1.0, self.parallelization_degree_attention / 100)
+
+    @calculated(_SHARE)
+    def effective_perf_perc_output(self) -> FloatArray:
+        return np.minimum(1.0, self.parallelization_degree_output / 100)
+
+    @calculated(_SHARE)
+    def effective_perf_perc_MLP(self) -> FloatArray:
+        return np.minimum(1.0, self.parallelization_degree_MLP / 100)
+
+    def _width_intensity(self) -> FloatArray:
+        return self.dimensionality / (self.dimensionality / self.tile_block_size + 1) / 2
+
+    compute_intensity_K_Q_V = Calculated(_width_intensity, "not in the time")
+    compute_intensity_attention_output = Calculated(_width_intensity, "not in the time")
+
+    @calculated("not in the time")
+    def compute_intensity_self_attention(self) -> FloatArray:
+        rows = self.microbatch_size * self.context
+        return rows / (rows / self.tile_block_size + 1) / 2
+
+    @calculated("not in the time")
+    def compute_intensity_MLP(self) -> FloatArray:
+        size = self.hidden_layer_dimension_MLP_1
+        return size / (size / self.tile_block_size + 1) / (self.activation_precision / 8)
+
+    @calculated("not in the time")
+    def compute_intensity_weight_updates(self) -> FloatArray:
+        return np.asarray(1 / 3)
+
+    @calculated("not in the time")
+    def compute_intensity_NonLin_ops(self) -> FloatArray:
+        return np.asarray(0.0)
+
+    @calculated("not in the time")
+    def tile_block_size(self) -> FloatArray:
+        return np.asarray(1.0)
+
+    @calculated("ours; not in the time")
+    def bigger_tile_block_size(self) -> FloatArray:
+        return self.tile_block_size
+
+    @calculated("as AMPeD has it, without a unit; not in the time")
+    def main_mem_bw_A100(self) -> FloatArray:
+        return np.asarray(350.0)
