@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from Estimator.chips.axes import COLUMNS, SIZES, VARIED
+from phaze.report.sentences.designs import EQUAL
 from phaze.runs.design_tables import axis_column, chip_of, plan_of
-from phaze.studies.wording import EQUAL
 from phaze_common.choices import FrontAxis
 from Solver.front_records import FrontChip, ModelFront
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from phaze.report.sentences.designs import accelerator_text, unit_of, whole_plan_text
 from phaze.runs.design_tables import designs_table, plans_table
 from phaze.runs.kept_answers import kept_answer
 from phaze.runs.run_directory import (
@@ -30,7 +31,6 @@ from phaze.studies.limits.limits import limits_of
 from phaze.studies.limits.memory_room import tight_memory
 from phaze.studies.plans_in_noise import plans_in_noise
 from phaze.studies.sweep.points import key_of
-from phaze.studies.wording import accelerator_text, unit_of, whole_plan_text
 from phaze_common.files import check_writable
 from phaze_common.numbers import number
 from phaze_common.progress import Progress

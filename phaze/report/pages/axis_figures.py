@@ -16,8 +16,7 @@ from Estimator.plans.results import Status
 from phaze.report.pages.charts import RING, chart_of, exactly, room_right, sized, tips
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.theme import colour
-from phaze.report.table import Table
-from phaze.studies.wording import (
+from phaze.report.sentences.designs import (
     EQUAL,
     accelerator_text,
     axis_value_text,
@@ -26,6 +25,7 @@ from phaze.studies.wording import (
     listed,
     plan_choices,
 )
+from phaze.report.table import Table
 from phaze_common.numbers import number, percent
 from phaze_common.units import GIB
 from Solver.plan_report import PlanSummary

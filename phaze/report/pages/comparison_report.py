@@ -22,10 +22,10 @@ from phaze.report.pages.figures import Figure, KeyNumber, Part, Reasons, Report,
 from phaze.report.pages.front_axes import front_words
 from phaze.report.pages.theme import colour
 from phaze.report.pages.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, breakdown_figure
+from phaze.report.sentences.designs import unit_of
+from phaze.report.sentences.records import Change, Comparison, Exchange
 from phaze.report.table import Table
 from phaze.runs.finished_run import FinishedRun
-from phaze.studies.explain.records import Change, Comparison, Exchange
-from phaze.studies.wording import unit_of
 from phaze_common.numbers import number, time_text
 from phaze_common.units import GIB
 from Solver.plan_report import PlanReport

@@ -10,9 +10,9 @@ import numpy as np
 from Estimator.chips.axes import VARIED
 from Estimator.plans.axes import OF_SHAPES
 from GraphExtractor.names import label
+from phaze.report.sentences.designs import accelerator_text, degrees_text
 from phaze.runs.design_tables import CONSECUTIVE, LAYER_GROUPS, UNSTATED, chip_of, plan_of
 from phaze.runs.finished_run import FinishedRun
-from phaze.studies.wording import accelerator_text, degrees_text
 from phaze_common.units import GIB
 from Solver.plan_report import PlanReport
 from Solver.results import DesignPoint, ReferencePoint

@@ -13,8 +13,8 @@ from Estimator.plans.assignment import AXES, Assignment
 from phaze.report.pages.charts import by_role, chart_of, sized, tips
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.theme import SERIES, colour
+from phaze.report.sentences.designs import listed
 from phaze.report.table import Table
-from phaze.studies.wording import listed
 from phaze_common.choices import GroupOrder
 from phaze_common.numbers import number
 from Solver.plan_report import PlanReport

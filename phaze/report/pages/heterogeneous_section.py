@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from phaze.report.pages.figures import Part, Section
 from phaze.report.pages.pipeline_figures import pipeline_figures
+from phaze.report.sentences.stages import heterogeneous_text
 from phaze.report.tables.heterogeneous_tables import stages_table
-from phaze.studies.stages_in_words import heterogeneous_text
 from Solver.results import HeterogeneousAnswer
 
 

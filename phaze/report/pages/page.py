@@ -5,9 +5,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from phaze.report.glossary import used_in
 from phaze.report.pages.figures import Report
 from phaze.report.pages.theme import DARK, LIGHT, Theme, chart_config, palette
+from phaze.report.sentences.glossary import used_in
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from phaze.report.pages.charts import chart_of, exactly, limit_rule, sized, stac
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.layer_ranges import layer_range
 from phaze.report.pages.stages import LOAD_PARTS, MEMORY_PARTS, StageView
+from phaze.report.sentences.designs import EQUAL, listed
 from phaze.report.table import Table
-from phaze.studies.wording import EQUAL, listed
 from phaze_common.numbers import number, time_text, unit_for
 from phaze_common.units import GIB
 

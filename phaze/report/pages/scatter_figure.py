@@ -32,9 +32,9 @@ from phaze.report.pages.design_points import (
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.front_axes import WORDS, amounts_of, drawn_axes, front_words, other_axes
 from phaze.report.pages.theme import RAMP, colour
+from phaze.report.sentences.designs import EQUAL, accelerator_text, capitalised
 from phaze.report.table import Table
 from phaze.runs.design_tables import TOTAL_ENERGY, axis_column
-from phaze.studies.wording import EQUAL, accelerator_text, capitalised
 from phaze_common.choices import FrontAxis
 from phaze_common.numbers import gib, rate
 from phaze_common.units import GIB, MIB

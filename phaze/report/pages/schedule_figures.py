@@ -19,8 +19,8 @@ from phaze.report.pages.charts import (
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.layer_ranges import layer_range
 from phaze.report.pages.theme import colour
+from phaze.report.sentences.designs import listed
 from phaze.report.table import Table
-from phaze.studies.wording import listed
 from phaze_common.numbers import number, time_text, unit_for
 from Solver.designs.schedule_records import KeptSchedule, ScheduledOperator
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
-from phaze.report.conventions import mfu_note, mfu_share
 from phaze.report.pages import placement_figures, size_figures, time_figures
 from phaze.report.pages.axis_figures import Sensitivity, axis_figures, axis_table, sensitivity_words
 from phaze.report.pages.chip_figures import (
@@ -32,16 +31,7 @@ from phaze.report.pages.schedule_figures import schedule_figures
 from phaze.report.pages.stages import stages_of
 from phaze.report.pages.training.run_sections import measured_sections, trainings_of
 from phaze.report.pages.training.training_report import training_words
-from phaze.report.pages.why import why
-from phaze.report.tables.search_tables import (
-    optimum_table,
-    proof_text,
-    reference_table,
-    size_table,
-)
-from phaze.studies.explain.explanation import explain
-from phaze.studies.remarks import better_beyond, beyond_limits, missing_sizes
-from phaze.studies.wording import (
+from phaze.report.sentences.designs import (
     ALONG_THE_CRITICAL_PATH,
     accelerator_text,
     capitalised,
@@ -53,6 +43,16 @@ from phaze.studies.wording import (
     plan_extras,
     plan_text,
     unit_of,
+)
+from phaze.report.sentences.differences import why
+from phaze.report.sentences.explanation import explain
+from phaze.report.sentences.known_chips import better_beyond, beyond_limits, missing_sizes
+from phaze.report.sentences.utilization import mfu_note, mfu_share
+from phaze.report.tables.search_tables import (
+    optimum_table,
+    proof_text,
+    reference_table,
+    size_table,
 )
 from phaze_common.numbers import gib, number, percent, share, time_text
 
@@ -89,7 +89,7 @@ def search_report(run: FinishedRun) -> Report:
     measured = tuple(training_words(each.trained.record) for each in trainings)
     reasons = (
         Reasons("By how much", explanation.lead),
-        Reasons("Why this one", why(best, points)),
+        Reasons("Why this one", tuple(why(best, result.references))),
         Reasons("What limits it", explanation.limits_in_words),
         Reasons("Where the time goes", explanation.time_in_words),
         Reasons("What training it measured", measured),

@@ -20,9 +20,9 @@ from phaze.report.pages.charts import (
     tips,
 )
 from phaze.report.pages.figures import Figure
+from phaze.report.sentences.designs import NEGLIGIBLE, part_text
+from phaze.report.sentences.gains import binds, gained
 from phaze.report.table import Table
-from phaze.studies.limits.gains import binds, gained
-from phaze.studies.wording import NEGLIGIBLE, part_text
 from phaze_common.numbers import FINE_DIGITS, number, share, time_text, unit_for
 from Solver.results import Limit
 

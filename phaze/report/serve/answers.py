@@ -15,11 +15,11 @@ from phaze.report.pages.page import Served, page
 from phaze.report.pages.points.labels import point_label
 from phaze.report.pages.points.points_report import points_report
 from phaze.report.pages.search_report import search_report
+from phaze.report.sentences.designs import hardware_text, unit_of, whole_plan_text
+from phaze.report.sentences.records import Alternative
 from phaze.report.tables.explain_tables import terms_table
 from phaze.runs.finished_run import FinishedRun, open_run
-from phaze.studies.explain.records import Alternative
 from phaze.studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
-from phaze.studies.wording import hardware_text, unit_of, whole_plan_text
 from phaze_common.errors import InputError
 from phaze_common.numbers import number, size_text, time_text
 

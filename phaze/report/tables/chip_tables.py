@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from GraphExtractor.names import label
+from phaze.report.sentences.designs import bought_text
 from phaze.report.table import GAP, Table
-from phaze.studies.wording import bought_text
 from phaze_common.numbers import number, share
 from Solver.chip_records import ChipPart, ChipReport
 

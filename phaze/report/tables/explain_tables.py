@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO
 
 from GraphExtractor.names import label
-from phaze.report.glossary import used_in
-from phaze.report.table import GAP, Table, wrap
-from phaze.report.terminal import print_lines, print_tables, screen_width
-from phaze.studies.explain.records import (
+from phaze.report.sentences.designs import EQUAL, accelerator_text, part_text, summary_text
+from phaze.report.sentences.glossary import used_in
+from phaze.report.sentences.records import (
     Alternative,
     Explanation,
     Term,
     WhatIf,
 )
-from phaze.studies.wording import EQUAL, accelerator_text, part_text, summary_text
+from phaze.report.table import GAP, Table, wrap
+from phaze.report.terminal import print_lines, print_tables, screen_width
 
 LINE = 120  # characters
 

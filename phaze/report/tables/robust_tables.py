@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TextIO
 
+from phaze.report.sentences.designs import accelerator_text
 from phaze.report.table import Table
 from phaze.report.terminal import print_lines, print_tables
 from phaze.studies.robust.records import Influence, Robustness
-from phaze.studies.wording import accelerator_text
 from phaze_common.numbers import number, percent, share
 
 MOST_CONTENDERS, MOST_CONSTANTS = 8, 16

@@ -9,17 +9,23 @@ from typing import TextIO
 from Estimator.coverage import words_of
 from Estimator.plans.results import Breakdown, Status
 from GraphExtractor.names import label
-from phaze.report.conventions import mfu_note, mfu_share
+from phaze.report.sentences import designs
+from phaze.report.sentences.designs import (
+    degrees_text,
+    exposed_s,
+    hardware_text,
+    hidden_s,
+    part_text,
+)
+from phaze.report.sentences.known_chips import better_beyond, beyond_limits, missing_sizes
+from phaze.report.sentences.stages import heterogeneous_text
+from phaze.report.sentences.utilization import mfu_note, mfu_share
 from phaze.report.table import GAP, Table
 from phaze.report.tables.chip_tables import chip_sentences, chip_table
 from phaze.report.tables.front_tables import front_tables
 from phaze.report.tables.heterogeneous_tables import stages_table
 from phaze.report.terminal import print_lines, print_tables
 from phaze.settings.request import uneven_batch
-from phaze.studies import wording
-from phaze.studies.remarks import better_beyond, beyond_limits, missing_sizes
-from phaze.studies.stages_in_words import heterogeneous_text
-from phaze.studies.wording import degrees_text, exposed_s, hardware_text, hidden_s, part_text
 from phaze_common import numbers
 from phaze_common.numbers import FINE_DIGITS, gib, number, percent, rate
 from phaze_common.units import GIB
@@ -53,7 +59,7 @@ def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) ->
             print_lines([lacking, ""], stream)
         tables = [size_table(result)]
         if result.references:
-            known = reference_table(result.references, wording.unit_of(best), beyond_limits(result))
+            known = reference_table(result.references, designs.unit_of(best), beyond_limits(result))
             tables.append(known.without("area mm²", "source"))
         for name, plan in best.models.items():
             tables.append(breakdown_table(plan.breakdown_s, label(name)))
@@ -80,7 +86,7 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
     yield (
         f"best: {hardware if memory in hardware else f'{hardware}{memory} HBM'}, "
         f"{best.objective.value.replace('_', ' ')} {number(best.value, FINE_DIGITS)} "
-        f"{wording.unit_of(best)}, {proof_text(best)}"
+        f"{designs.unit_of(best)}, {proof_text(best)}"
     )
     if beyond := better_beyond(result):
         yield beyond
@@ -90,11 +96,11 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
         utilization = plan.model_flops_utilization
         note = mfu_note(utilization, plan.all_scores_flops_utilization, plan.sequence_length)
         yield (
-            f"{name}: {wording.whole_plan_text(plan)}; MFU {mfu_share(utilization)}, {note}; "
+            f"{name}: {designs.whole_plan_text(plan)}; MFU {mfu_share(utilization)}, {note}; "
             f"the fullest stage uses {memory}"
         )
     if result.tight_memory is not None:
-        yield f"warning: {wording.tight_memory_text(result.tight_memory, best)}"
+        yield f"warning: {designs.tight_memory_text(result.tight_memory, best)}"
     for name, plan in plans:
         if uneven := uneven_batch(plan.global_batch_size, plan.micro_batch_size, plan.dp):
             yield (
@@ -115,7 +121,7 @@ def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
     if best.chip is not None:
         yield from chip_sentences(best.chip)
     if best.accelerator is not None:
-        yield wording.ALONG_THE_CRITICAL_PATH
+        yield designs.ALONG_THE_CRITICAL_PATH
     for name, plan in plans:
         if plan.price_sources is not None:
             yield f"{name}: {plan.price_sources.words}"
@@ -133,7 +139,7 @@ def optimum_table(result: SearchResult) -> Table:
     designed = any(point.accelerator is not None for point in result.per_hbm)
     several = any(len(point.models) > 1 for point in result.per_hbm)
     plans = [plan for point in result.per_hbm for plan in point.models.values()]
-    further = any(map(wording.plan_extras, plans))
+    further = any(map(designs.plan_extras, plans))
     rows = []
     for point in result.per_hbm:
         for name, plan in point.models.items():
@@ -146,7 +152,7 @@ def optimum_table(result: SearchResult) -> Table:
                 "micro-batch": str(plan.micro_batch_size),
                 "recompute": plan.recompute,
                 "tp x pp x dp": degrees_text(plan),
-                "further": further and ", ".join(wording.plan_extras(plan)),
+                "further": further and ", ".join(designs.plan_extras(plan)),
                 "samples/s": rate(plan.throughput_samples_per_s),
                 "of own best": several and ("-" if own is None else numbers.share(own)),
                 "MFU": mfu_share(plan.model_flops_utilization),
@@ -201,7 +207,7 @@ def reference_table(
         rows.append(
             {
                 "chip": point.name,
-                "accelerator": wording.accelerator_text(point.accelerator),
+                "accelerator": designs.accelerator_text(point.accelerator),
                 "area mm²": f"{point.accelerator.area_mm2:.2f}",
                 "HBM GiB": gib(point.hbm_bytes),
                 unit: rate(point.value) if point.status in FOUND else point.status.value,
@@ -226,7 +232,7 @@ def breakdown_table(breakdown: Breakdown, model: str) -> Table:
     """
     total_s, exposed = breakdown.total_s, exposed_s(breakdown)
     decimals = milliseconds_decimals(total_s)
-    parts = {name: each for name, each in exposed.items() if each > wording.NEGLIGIBLE * total_s}
+    parts = {name: each for name, each in exposed.items() if each > designs.NEGLIGIBLE * total_s}
     rounded = sum(round(seconds / MS, decimals) for seconds in parts.values())
     off = round(rounded - round(total_s / MS, decimals), decimals)
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from GraphExtractor.names import label
-from phaze.report.conventions import mfu_share
+from phaze.report.sentences.designs import accelerator_text, degrees_text
+from phaze.report.sentences.utilization import mfu_share
 from phaze.report.table import Table
 from phaze.settings.config_files import MODELS
 from phaze.studies.sweep.axes import Sweep
 from phaze.studies.sweep.results import PlanRow, PointResult
 from phaze.studies.sweep.run import IMPOSSIBLE, ResolvedPoint, SweptPoint
 from phaze.studies.sweep.table import value_text
-from phaze.studies.wording import accelerator_text, degrees_text, unit_of_result
 from phaze_common.numbers import FINE_DIGITS, number, percent, share
 from phaze_common.progress import duration
 
@@ -47,7 +47,7 @@ def result_text(result: PointResult, settings: Mapping[str, Any]) -> str:
     proven = "proven" if result.optimal else "not proven"
     filled = f", fills {share(result.memory_share or 0.0)} of the memory"
     return (
-        f"{_value_text(result)} {unit_of_result(result)} on {_where(result, settings)}{plan}, "
+        f"{_value_text(result)} {result.unit} on {_where(result, settings)}{plan}, "
         f"{proven}{'' if result.most_share is None else filled}"
     )
 
@@ -77,7 +77,7 @@ def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[Table]:
 def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[SweptPoint]) -> Table:
     swept = {key: key.replace("_", " ") for key in sweep.swept if key != MODELS}
     results = [point.point.result for point in done if point.point]
-    units = {unit_of_result(result) for result in results}
+    units = {result.unit for result in results}
     unit = units.pop() if len(units) == 1 else "objective"
     chips = sorted({name for result in results for name in result.over_references})
     shares = {result.most_share for result in results if result.most_share is not None}

@@ -11,7 +11,8 @@ from Estimator.coverage import words_of
 from Estimator.plans.plan import plan_mapping
 from Estimator.plans.results import Iteration, Status, TimeInterval
 from GraphExtractor.names import label
-from phaze.report.conventions import mfu_share, mfu_text
+from phaze.report.sentences.designs import plan_choices, plan_text, whole_plan_text
+from phaze.report.sentences.utilization import mfu_share, mfu_text
 from phaze.report.table import Table
 from phaze.report.tables.heterogeneous_tables import stages_table
 from phaze.report.tables.search_tables import MS, breakdown_table, milliseconds_decimals
@@ -19,7 +20,6 @@ from phaze.settings.launched import KeyKind, LaunchReading
 from phaze.studies.evaluation import Evaluation
 from phaze.studies.limits.memory_room import MOST_SHARE
 from phaze.studies.optimum import Optimum
-from phaze.studies.wording import plan_choices, plan_text, whole_plan_text
 from phaze_common.numbers import FINE_DIGITS, number, percent, size_text, stage_memory_text
 from phaze_common.records import to_json
 from phaze_common.units import GIB

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from Estimator.plans.results import Status
 from GraphExtractor.names import label
-from phaze.report.conventions import mfu_share, mfu_text
+from phaze.report.sentences.designs import NEGLIGIBLE, part_text, summary_text
+from phaze.report.sentences.utilization import mfu_share, mfu_text
 from phaze.report.table import Table
 from phaze.report.tables.training_tables import fullest_memory_text
 from phaze.studies.training_time.records import DAY_S, HOUR_S, FailureReport, TrainingTime
 from phaze.studies.training_time.run import PricedTraining
-from phaze.studies.wording import NEGLIGIBLE, part_text, summary_text
 from phaze_common.numbers import FINE_DIGITS, number, percent, size_text, time_text
 from Solver.plan_report import PlanSummary
 

@@ -13,17 +13,17 @@ from Estimator.plans.assignment import Assignment
 from Estimator.plans.axes import plan_axis
 from Estimator.plans.plan import group_order_of
 from Estimator.plans.results import Status
+from phaze.report.sentences.designs import listed
+from phaze.report.sentences.differences import Designed, reasons, terms_of
+from phaze.report.sentences.records import Alternative
+from phaze.runs.accelerator_values import accelerator_values
 from phaze.runs.design_tables import CONSECUTIVE, LAYER_GROUPS, UNSTATED
 from phaze.settings.designed_chips import design_space_of
 from phaze.settings.hardware import chip_named
 from phaze.settings.problem import memory_sizes, plan_space
 from phaze.settings.request import Request
 from phaze.studies.explain.constraints import Constraint
-from phaze.studies.explain.designs import accelerator_values
-from phaze.studies.explain.reasons import reasons, terms_of
-from phaze.studies.explain.records import Alternative
-from phaze.studies.explain.repeat import Designed, RepeatedSearch, best_design, request_of
-from phaze.studies.wording import listed
+from phaze.studies.explain.repeat import RepeatedSearch, best_design, request_of
 from phaze_common.choices import GroupOrder, LayoutName
 from phaze_common.errors import InputError
 from phaze_common.numbers import number, size_text

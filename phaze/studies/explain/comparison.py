@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from GraphExtractor.names import label
+from phaze.report.sentences.designs import EQUAL, accelerator_text, listed, unit_of, whole_plan_text
+from phaze.report.sentences.differences import gap_text, terms_of
+from phaze.report.sentences.gains import gained
+from phaze.report.sentences.records import Change, Comparison, Term
 from phaze.runs.finished_run import FinishedRun
 from phaze.settings.file_contents import changes_no_result
 from phaze.studies.explain.exchanges import ExchangedDesigns, exchanged, names_of
-from phaze.studies.explain.reasons import gap_text, terms_of
-from phaze.studies.explain.records import Change, Comparison, Term
-from phaze.studies.limits.gains import gained
-from phaze.studies.wording import EQUAL, accelerator_text, listed, unit_of, whole_plan_text
 from phaze_common.errors import PhazeError
 from phaze_common.numbers import gib, number, percent
 from phaze_common.progress import Progress, SilentProgress

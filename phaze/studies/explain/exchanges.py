@@ -4,12 +4,12 @@ single changes of it."""
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from phaze.report.sentences.designs import EQUAL, listed, unit_of
+from phaze.report.sentences.gains import gained
+from phaze.report.sentences.records import Exchange
 from phaze.runs.finished_run import FinishedRun
 from phaze.studies.explain.constraints import OF_A_PLAN, constraint_of
-from phaze.studies.explain.records import Exchange
 from phaze.studies.explain.repeat import hardware_alone, repeating, request_of, run_of
-from phaze.studies.limits.gains import gained
-from phaze.studies.wording import EQUAL, listed, unit_of
 from phaze_common.errors import InputError
 from phaze_common.numbers import number, percent
 from phaze_common.progress import Progress, SilentProgress

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from phaze.report.sentences.designs import EQUAL
+from phaze.report.sentences.differences import Designed
 from phaze.runs.finished_run import FinishedRun
 from phaze.settings.designed_chips import CORES
 from phaze.settings.folders import RUNS, folders_of
@@ -16,14 +18,12 @@ from phaze.settings.problem import hardware_of, search_problem
 from phaze.settings.request import Request, settings_for
 from phaze.settings.resolve import resolve
 from phaze.studies.explain.constraints import constraint_of
-from phaze.studies.wording import EQUAL
 from phaze_common.compiled_code import user_cache
 from phaze_common.errors import InputError
 from phaze_common.numbers import number
 from phaze_common.progress import Progress
 from phaze_common.run_files import STUDY
 from phaze_common.setting_fields import Mode
-from Solver.designs.confirmed_schedules import LayerSchedule
 from Solver.designs.re_solve import PricedHardware, priced
 from Solver.designs.search_context import SearchContext, Stores
 from Solver.hardware import DesignedChips, Hardware
@@ -31,14 +31,6 @@ from Solver.results import DesignPoint
 
 logger = logging.getLogger(__name__)
 REPEATED_DIGITS = 6  # of a value that comes out otherwise
-
-
-@dataclass(frozen=True, eq=False)
-class Designed:
-    """A design point and the schedules of its layers (none on a device)."""
-
-    point: DesignPoint
-    schedules: tuple[LayerSchedule, ...]
 
 
 @dataclass(frozen=True, eq=False)

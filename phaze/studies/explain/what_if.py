@@ -9,13 +9,13 @@ from dataclasses import replace
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.design_space import DesignSpace
 from Estimator.plans.results import Status
+from phaze.report.sentences.designs import EQUAL, listed
+from phaze.report.sentences.records import WhatIf
 from phaze.runs.finished_run import FinishedRun
 from phaze.settings.problem import hardware_report
 from phaze.settings.request import Request, settings_for
 from phaze.studies.explain.constraints import SEPARATOR
-from phaze.studies.explain.records import WhatIf
 from phaze.studies.explain.repeat import hardware_alone, repeating, request_of, run_of
-from phaze.studies.wording import EQUAL, listed
 from phaze_common.errors import InputError
 from phaze_common.numbers import number
 from phaze_common.progress import Progress, SilentProgress

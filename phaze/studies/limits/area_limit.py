@@ -7,8 +7,8 @@ import numpy as np
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.axes import CHIP_AXES, SIZES
 from Estimator.chips.design_space import DesignSpace
-from phaze.studies.limits.gains import binds, gain_of, steps
-from phaze.studies.wording import EQUAL, accelerator_text, listed
+from phaze.report.sentences.designs import EQUAL, accelerator_text, listed
+from phaze.report.sentences.gains import binds, gain_of, steps
 from phaze_common.numbers import number
 from phaze_common.units import MIB
 from Solver.designs.re_solve import priced

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from Estimator.chips.accelerator import Accelerator
+from phaze.report.sentences.designs import EQUAL
+from phaze.report.sentences.gains import binds, gain_of, steps
 from phaze.runs.kept_answers import kept_answer
 from phaze.studies.limits.area_limit import AreaGain, area_gain, area_limit
 from phaze.studies.limits.device_limits import value_with_memory
-from phaze.studies.limits.gains import binds, gain_of, steps
 from phaze.studies.limits.limits_of_chips import LimitGain, limit_gains, limit_of_chip
 from phaze.studies.limits.resources import MEMORY, MUCH_MEMORY, Circumstances, Resource, resources
-from phaze.studies.wording import EQUAL
 from phaze_common.numbers import number, size_text
 from phaze_common.units import GIB
 from Solver.designs.points import PointGroup

@@ -11,8 +11,8 @@ import numpy as np
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.chip_limits import Stated
 from Estimator.chips.design_space import DesignSpace
-from phaze.studies.limits.gains import binds, gain_of, steps
-from phaze.studies.wording import EQUAL
+from phaze.report.sentences.designs import EQUAL
+from phaze.report.sentences.gains import binds, gain_of, steps
 from phaze_common.numbers import number
 from Solver.designs.re_solve import priced
 from Solver.designs.search_context import SearchContext

@@ -8,6 +8,8 @@ from typing import Any
 
 from Estimator.chips.accelerator import Accelerator
 from Estimator.plans.results import Breakdown, Status
+from phaze.report.sentences.designs import unit_text
+from phaze_common.choices import Combine, Objective
 from Solver.plan_report import PlanReport, PlanSummary
 from Solver.results import DesignPoint, SearchResult
 
@@ -56,6 +58,11 @@ class PointResult:
     most_share: float | None = None
     value_with_room: float | None = None
     combine: str = ""  # of several models: what ``value`` is
+
+    @property
+    def unit(self) -> str:
+        """The unit of its value."""
+        return unit_text(Objective(self.objective), Combine(self.combine) if self.combine else None)
 
 
 def point_result(result: SearchResult) -> PointResult:

@@ -24,9 +24,9 @@ from phaze.report.pages.points.labels import point_label
 from phaze.report.pages.stages import MEMORY_PARTS
 from phaze.report.pages.theme import colour
 from phaze.report.pages.time_figures import ROOM_FOR_TEXT, TERMS
+from phaze.report.sentences.designs import NEGLIGIBLE, exposed_s, part_text
 from phaze.report.table import Table
 from phaze.studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
-from phaze.studies.wording import NEGLIGIBLE, exposed_s, part_text
 from phaze_common.numbers import FINE_DIGITS, gib, number, share, time_text, unit_for
 from phaze_common.units import GIB
 

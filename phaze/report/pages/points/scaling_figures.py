@@ -23,9 +23,9 @@ from phaze.report.pages.figures import Figure
 from phaze.report.pages.points.outcomes import plan_of
 from phaze.report.pages.points.scaling import Curve, Scaling, Step
 from phaze.report.pages.theme import SERIES
+from phaze.report.sentences.designs import degrees_text
 from phaze.report.table import Table
 from phaze.studies.sweep.points_read import infeasible_text
-from phaze.studies.wording import degrees_text
 from phaze_common.numbers import number, percent, rate, share, time_text
 
 HEIGHT = 300

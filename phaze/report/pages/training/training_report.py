@@ -16,9 +16,9 @@ from phaze.report.pages.training.stage_figures import (
     within,
 )
 from phaze.report.pages.training.timeline_figure import timeline_figure
+from phaze.report.sentences.designs import capitalised
 from phaze.report.table import Table
 from phaze.runtime.training.records import CheckRecord, JobRecord, TrainRecord
-from phaze.studies.wording import capitalised
 from phaze_common.numbers import percent, time_text
 
 SHARED_CORES = (

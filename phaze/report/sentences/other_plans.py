@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from Estimator.plans.axes import plan_axis
 from Estimator.plans.results import Status
 from GraphExtractor.names import label
-from phaze.studies.wording import EQUAL, axis_value_text, listed
+from phaze.report.sentences.designs import EQUAL, axis_value_text, listed
 from phaze_common.numbers import at_least, percent
 from Solver.results import AxisValue, AxisValues, DesignPoint
 

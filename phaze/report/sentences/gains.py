@@ -1,6 +1,6 @@
 """What a circumstance brings, as a fraction and in words."""
 
-from phaze.studies.wording import EQUAL
+from phaze.report.sentences.designs import EQUAL
 from phaze_common.numbers import number, percent
 
 HARDLY = 0.01

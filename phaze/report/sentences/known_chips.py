@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from phaze.report.sentences.designs import EQUAL, listed, times_what
 from phaze.settings.problem import DESIGNED
-from phaze.studies.wording import EQUAL, listed, times_what
 from phaze_common.numbers import gib, number
 from phaze_common.units import MIB
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from Estimator.plans.assignment import Assignment
     from Estimator.plans.degrees import Degrees, UniformPlan
     from Estimator.plans.results import Breakdown
-    from phaze.studies.sweep.results import PointResult
     from Solver.chip_records import BoughtCluster
     from Solver.results import AxisValue, DesignPoint, HardwareReport, TightMemory
 
@@ -71,13 +70,6 @@ def unit_text(objective: Objective, combine: Combine | None) -> str:
 def unit_of(point: DesignPoint) -> str:
     """The unit of the value of a design."""
     return unit_text(point.objective, point.combine)
-
-
-def unit_of_result(result: PointResult) -> str:
-    """The unit of the value of a point of a sweep."""
-    return unit_text(
-        Objective(result.objective), Combine(result.combine) if result.combine else None
-    )
 
 
 def accelerator_text(accelerator: Accelerator) -> str:
