@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from Estimator.plans.results import Status
 from Solver.results import DesignPoint, Limit
 
+NOT_GIVEN = "-"
+
 
 @dataclass(frozen=True)
 class Term:
-    """One part of an iteration of ``model``, in seconds, in two designs: what the breakdown calls
-    it, without its ``_s``."""
+    """A part of an iteration of ``model`` in two designs, called as in the breakdown."""
 
     model: str
     name: str
@@ -77,8 +78,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Change:
-    """An input (a key of study.yaml, or a version in the manifest) that differs between two
-    runs."""
+    """What differs between two runs: a key of study.yaml, a version, a field of the answer."""
 
     key: str
     before: str
@@ -87,8 +87,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Exchange:
-    """The objective of a design when only some inputs change: ``what`` in words, and the value
-    (None: it does not fit)."""
+    """The objective of a design when only some inputs change; None where it does not fit."""
 
     what: str
     value: float | None
@@ -101,9 +100,7 @@ class Comparison:
     before: str  # name of the run
     after: str
     changes: tuple[Change, ...]
-    answers: tuple[
-        Change, ...
-    ]  # fields of the best design that differ: accelerator axes, plan, HBM, objective
+    answers: tuple[Change, ...]  # fields of the best design
     terms: tuple[Term, ...]  # best_s before, other_s after
     exchanges: tuple[Exchange, ...]
     sentences: tuple[str, ...]

@@ -38,6 +38,7 @@ FloatArray = NDArray[np.float64]
 FIRST_BATCH = 32
 GROWTH = 4
 EQUAL = 1e-12
+OF_THE_BEST_PLAN = {"pp", "dp"}  # columns of designs that say what their best plan has
 MOST_TIMES = 1024  # as much memory as there is, beyond which nobody looks for what would do
 
 
@@ -60,59 +61,39 @@ def alternative(search: RepeatedSearch, constraint: Constraint) -> Alternative:
     Raises:
         InputError: no accelerator, chip or plan has what was asked for; says what there is.
     """
-    request, axes = (
-        constrained(search, constraint),
-        _axes(search, constraint),
-    )  # these refuse before anything is priced
-    best = search.best
+    # these refuse before anything is priced
+    request = constrained(search, constraint)
+    axes = _axes(search, constraint)
+    best, asked = search.best, constraint.asked
     if has_what_is_asked(best.point, constraint, search):
-        sentence = "The best design of all has what was asked for."
-        return Alternative(
-            constraint.asked,
-            best.point.status,
-            best.point,
-            1.0,
-            terms_of(best.point, best.point),
-            (sentence,),
-        )
+        sentences: tuple[str, ...] = ("The best design of all has what was asked for.",)
+        terms = terms_of(best.point, best.point)
+        return Alternative(asked, best.point.status, best.point, 1.0, terms, sentences)
     points = _points(search, constraint, axes)
     found, priced = _best(search, request, points)
     if priced.without_plans:
         raise InputError(_no_plan(search, request, constraint, priced.without_plans[0]))
     if found is None:
-        return Alternative(
-            constraint.asked,
-            Status.INFEASIBLE,
-            None,
-            None,
-            (),
-            (),
-            _why_infeasible(search, request),
-        )
-    notes = [note for note in (points.note, _not_searched(search.request, constraint)) if note]
-    return Alternative(
-        constraint.asked,
-        found.point.status,
-        found.point,
-        best.point.value / found.point.value,
-        terms_of(best.point, found.point),
-        (*notes, *reasons(best, found)),
-    )
+        why = _why_infeasible(search, request)
+        return Alternative(asked, Status.INFEASIBLE, None, None, (), (), why)
+    notes = filter(None, (points.note, _not_searched(search.request, constraint)))
+    sentences = (*notes, *reasons(best, found))
+    ratio, terms = best.point.value / found.point.value, terms_of(best.point, found.point)
+    return Alternative(asked, found.point.status, found.point, ratio, terms, sentences)
 
 
 def has_what_is_asked(point: DesignPoint, constraint: Constraint, search: RepeatedSearch) -> bool:
     """Whether ``point`` satisfies ``constraint``, the plans of all its models included."""
+    sizes = _axes(search, constraint).items()
+    of_plans = (
+        plan_axis(name).of(plan) == value
+        for plan in point.models.values()
+        for name, value in constraint.of_the_plan.items()
+    )
     return (
-        all(
-            getattr(point.accelerator, name) == value
-            for name, value in _axes(search, constraint).items()
-        )
+        all(getattr(point.accelerator, name) == value for name, value in sizes)
         and constraint.hbm_bytes in {None, point.hbm_bytes}
-        and all(
-            plan_axis(name).of(plan) == value
-            for plan in point.models.values()
-            for name, value in constraint.of_the_plan.items()
-        )
+        and all(of_plans)
     )
 
 
@@ -160,14 +141,10 @@ def _best(
             if best is None:
                 left = left[:0]  # whether a model fits does not depend on the accelerator
             else:
-                level, smaller = (
-                    best.point.value,
-                    hardware.figures.area_mm2[left] < _area_mm2(best.point),
-                )
-                left = left[
-                    (reach[left] > level * (1 + EQUAL))
-                    | ((reach[left] >= level * (1 - EQUAL)) & smaller)
-                ]
+                level, most = best.point.value, reach[left]
+                smaller = hardware.figures.area_mm2[left] < _area_mm2(best.point)
+                better = most > level * (1 + EQUAL)
+                left = left[better | ((most >= level * (1 - EQUAL)) & smaller)]
             advance(len(waiting) - len(left))
             waiting, size = left, size * GROWTH
             if not len(waiting):
@@ -215,24 +192,20 @@ def _reach(
         return reach
     designs = search.finished.designs
     chosen = np.ones(len(designs), dtype=bool)
-    of_a_point = {
-        name: value for name, value in constraint.of_the_plan.items() if name not in ("pp", "dp")
-    }
-    asked = {"hbm_bytes": constraint.hbm_bytes, **of_a_point, **constraint.sizes}
+    asked = {"hbm_bytes": constraint.hbm_bytes, **constraint.of_the_plan, **constraint.sizes}
     for name, value in asked.items():
-        if value is not None and name in designs:
+        if value is not None and name in designs and name not in OF_THE_BEST_PLAN:
             chosen &= (designs[name] == value).to_numpy()
     order = constraint.of_the_plan.get("group_order")
     if order is not None:
         chosen &= designs[LAYER_GROUPS].isin({UNSTATED, _layer_groups(order)}).to_numpy()
     values = accelerator_values(search.finished, designs[chosen])
-    known = {
-        values.accelerators.accelerator(row): values.reach[row]
-        for row in range(len(values.accelerators))
-    }
-    return np.array(
-        [known.get(accelerators.accelerator(row), np.inf) for row in range(len(accelerators))]
-    )
+    known = dict(zip(_chips(values.accelerators), values.reach, strict=True))
+    return np.array([known.get(chip, np.inf) for chip in _chips(accelerators)])
+
+
+def _chips(accelerators: AcceleratorSet) -> list[Accelerator]:
+    return [accelerators.accelerator(row) for row in range(len(accelerators))]
 
 
 def _layer_groups(order: str) -> str:
@@ -253,11 +226,9 @@ def _axes(search: RepeatedSearch, constraint: Constraint) -> Mapping[str, int]:
         found = chip_named(constraint.chip, design_space_of(search.request))
         return {name: getattr(found, name) for name in SIZES}
     axes, hardware = constraint.sizes, search.run.hardware
-    if (
-        0 < len(axes) < len(SIZES)
-        and isinstance(hardware, DesignedChips)
-        and not _having(hardware.accelerators, axes).any()
-    ):
+    if not isinstance(hardware, DesignedChips) or len(axes) in {0, len(SIZES)}:
+        return axes
+    if not _having(hardware.accelerators, axes).any():
         raise InputError(_nobody_has(hardware.accelerators, constraint, axes))
     return axes
 
@@ -288,19 +259,15 @@ def _outside(hardware: DesignedChips, axes: Mapping[str, int]) -> Accelerator:
 
 
 def _nobody_has(space: AcceleratorSet, constraint: Constraint, axes: Mapping[str, int]) -> str:
+    none = f"--instead {constraint.asked}: no accelerator of the design space has"
     for name, value in axes.items():
         there = np.unique(getattr(space, name))
         if value not in there:
-            shown = ", ".join(map(str, there.tolist()))
-            return (
-                f"--instead {constraint.asked}: no accelerator of the design space has {name} "
-                f"{value}; it has {shown}"
-            )
+            return f"{none} {name} {value}; it has {', '.join(map(str, there.tolist()))}"
     asked = listed([f"{name} {value}" for name, value in axes.items()])
     return (
-        f"--instead {constraint.asked}: no accelerator of the design space has {asked} together, "
-        "within its area; "
-        "leave one of them open, or name all axes to price a chip outside the space"
+        f"{none} {asked} together, within its area; leave one of them open, or name all axes to "
+        "price a chip outside the space"
     )
 
 
@@ -318,10 +285,8 @@ def _unsearched(request: Request, constraint: Constraint) -> list[str]:
 
 
 def _not_searched(request: Request, constraint: Constraint) -> str:
-    left_out = _unsearched(request, constraint)
-    return (
-        f"The run did not search {listed(left_out)}; it is priced all the same." if left_out else ""
-    )
+    left_out = listed(_unsearched(request, constraint))
+    return f"The run did not search {left_out}; it is priced all the same." if left_out else ""
 
 
 def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint, model: str) -> str:
@@ -343,7 +308,8 @@ def _why_infeasible(search: RepeatedSearch, request: Request) -> str:
             return short
     while enough > 1.02 * too_little:
         middle = (too_little + enough) // 2
-        too_little, enough = (
-            (middle, enough) if chip.optimum(middle) is None else (too_little, middle)
-        )
+        if chip.optimum(middle) is None:
+            too_little = middle
+        else:
+            enough = middle
     return f"{short}; {size_text(enough)} would do"
