@@ -12,8 +12,7 @@ from Solver.results import HardwareRecords
 def time_intervals(
     records: HardwareRecords, model: str, devices: int, seconds: float
 ) -> tuple[TimeInterval, ...]:
-    """Where an iteration of ``model`` predicted to take so many ``seconds`` is measured; nothing
-    for chips that do not exist.
+    """Where an iteration predicted to take so many ``seconds`` is measured, if that is known.
 
     Machines that were profiled are predicted from what was measured there, of which no published
     run tells anything.

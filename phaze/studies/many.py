@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from Estimator.coverage import check_functions
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.axes import PLAN_AXES
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.layer_costs import LayerCosts
@@ -28,11 +29,19 @@ from phaze.settings.problem import hardware_of, memory_sizes, plan_space
 from phaze.settings.request import Request
 from phaze_common.choices import GroupOrder, TensorLayout
 from phaze_common.errors import InputError
+from phaze_common.setting_fields import BOTH
 from Solver.hardware import Hardware
 
 if TYPE_CHECKING:
     import pandas as pd
 
+OF_THE_REQUEST = tuple(  # fields of a plan that all plans of a table share
+    dict.fromkeys(
+        each.attribute.partition(".")[0]
+        for each in PLAN_AXES
+        if not each.field.holds_many and each.axis.modes == BOTH
+    )
+)
 RESULTS = ("iteration_s", "samples_per_s", "step_s", "memory_bytes", "feasible")
 
 
@@ -54,42 +63,33 @@ def evaluated_many(
     if devices is not None:
         full["dp"] = _replicas(full, devices, stated="dp" in table)
     if "panels" not in table:
-        usual = usual_panels(
-            Situation((find_model(request.workload.models[0].name),), request.records)
-        )
-        full["panels"] = np.where(
-            (full["layout"] == TensorLayout.TWO_D) & (full["tp"] * full["tp2"] > 1), usual, 1
-        )
+        model = find_model(request.workload.models[0].name)
+        usual = usual_panels(Situation((model,), request.records))
+        divided = (full["layout"] == TensorLayout.TWO_D) & (full["tp"] * full["tp2"] > 1)
+        full["panels"] = np.where(divided, usual, 1)
     full["group_order"] = _each(full["group_order"], lambda value: _order(value, hardware.cluster))
     full["groups"] = _each(full["group_order"], _inner)
     found = {name: np.full(len(table), np.nan) for name in RESULTS}
     graphs = _LayerCosts(request, hardware)
     parts: dict[Cluster, Hardware] = {}
-    for rows in full.groupby([*SHAPE_COLUMNS, "groups"], dropna=False, sort=False).indices.values():
+    of_graphs = [*SHAPE_COLUMNS, "groups"]
+    for rows in full.groupby(of_graphs, dropna=False, sort=False).indices.values():
         same = full.iloc[rows]
         first = same.iloc[0]
-        shape = UniformPlan(
-            **{name: _plain(getattr(base, name), first[name]) for name in SHAPE_COLUMNS},
-            global_batch_size=base.global_batch_size,
-            optimizer=base.optimizer,
-            precision=base.precision,
-            attention=base.attention,
-            stage_cuts=base.stage_cuts,
-            state_formats=base.state_formats,
-            group_order=first["groups"],
-        )
+        values = {name: _plain(getattr(base, name), first[name]) for name in SHAPE_COLUMNS}
+        values |= {name: getattr(base, name) for name in OF_THE_REQUEST}
+        shape = UniformPlan(**values, group_order=first["groups"])
         whole = _plans_of(shape, same, hardware)
         for used, placed in _by_used_part(whole, hardware.cluster).items():
-            beside = parts.setdefault(
-                used, hardware if used == hardware.cluster else hardware.in_cluster(used)
-            )
+            if used not in parts:
+                own = used == hardware.cluster
+                parts[used] = hardware if own else hardware.in_cluster(used)
+            machine = parts[used].machine(0, float(memory_sizes(request)[0]))
             for part in whole.some(placed).by_groups(used).values():
                 chosen, at = whole.some(placed[part]), np.asarray(rows)[placed[part]]
-                costs = graphs.of(chosen.plan(0), beside)
+                costs = graphs.of(chosen.plan(0), parts[used])
                 chosen.check(len(costs.graph.sequence), hardware.cluster, at)
-                prices = evaluate_many(
-                    chosen, costs, beside.machine(0, float(memory_sizes(request)[0]))
-                )
+                prices = evaluate_many(chosen, costs, machine)
                 for name in ("iteration_s", "step_s", "memory_bytes", "feasible"):
                     found[name][at] = getattr(prices, name)
                 found["samples_per_s"][at] = chosen.global_batch_size / prices.iteration_s

@@ -86,7 +86,7 @@ def search_report(run: FinishedRun) -> Report:
         title = f"No {what} fits {models}"
         subtitle = f"Run {result.study}{where}, {result.status.value}"
         return Report(title, subtitle, explanation.answer, (), (), tuple(sections))
-    measured = tuple(training_words(each.trained.record) for each in trainings)
+    measured = tuple(training_words(each.record) for each in trainings)
     reasons = (
         Reasons("By how much", explanation.lead),
         Reasons("Why this one", tuple(why(best, result.references))),
