@@ -16,8 +16,7 @@ SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down")
 
 
 def draw(report: ValidationReport, path: Path) -> None:
-    """Draw predicted over measured seconds, both logarithmic, a colour per source, with the band of
-    10 % around equality.
+    """Draw predicted over measured seconds, logarithmic, with the band of 10 % around equality.
 
     The ending of ``path`` (.png or .svg) chooses the format.
 

@@ -97,8 +97,7 @@ def evaluated_many(
 
 
 def _by_used_part(plans: UniformPlans, cluster: Cluster) -> dict[Cluster, NDArray[np.int64]]:
-    """Places of the plans that use the same part of ``cluster``: those whose groups lie alike are
-    asked once."""
+    """Places of plans by the part of ``cluster`` that they use."""
     if isinstance(plans.shape.group_order, Assignment) or len(cluster.tiers) == 1:
         return {cluster: np.arange(len(plans))}
     _, first, place = np.unique(plans.places, return_index=True, return_inverse=True)
@@ -136,8 +135,7 @@ class _LayerCosts:
 
 
 def _replicas(table: pd.DataFrame, devices: int, *, stated: bool) -> pd.Series[int]:
-    """Data parallel degrees that use so many devices: those of the table, if it has any, else what
-    other degrees leave for them.
+    """Data parallel degrees that use so many devices: as stated, or what other degrees leave.
 
     Raises:
         InputError: a plan uses another number of devices, or cannot use so many; names its row.
@@ -205,8 +203,7 @@ def _each(column: pd.Series[Any], read: Callable[[Any], object]) -> pd.Series[An
 
 
 def _inner(order: GroupOrder | Assignment) -> GroupOrder | Assignment:
-    """What decides where the groups lie that communicate within a layer; for all plans of one order
-    it is the same."""
+    """What decides where the groups of a layer lie; for all plans of one order it is the same."""
     return order.groups if isinstance(order, Assignment) else GroupOrder.DATA_INNER
 
 

@@ -70,8 +70,7 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
 
 
 def prepared(request: Request) -> dict[str, str]:
-    """Hashes of the files that ``request`` names, taken before they are read for its answer; its
-    folder can be written.
+    """Hashes of the files that ``request`` names, before its answer; its folder can be written.
 
     Raises: InputError: it cannot, or holds files that no run wrote or the run of another study, or
         a file is not there any more.

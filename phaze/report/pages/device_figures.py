@@ -49,8 +49,7 @@ class GroupOnTiers:
 
 
 def placed_devices(plan: PlanReport, cluster: Cluster) -> PlacedDevices:
-    """Tensor-parallel groups lie innermost, then rows of a 2D layout, context-parallel ones, then
-    replicas or stages in order.
+    """Ranks of devices: tensor-parallel ones are innermost, then rows, context, replicas, stages.
 
     Where the plan assigns axes to tiers, this holds within every tier.
     """

@@ -19,8 +19,7 @@ class Served:
 
 
 def page(report: Report, served: Served | None = None) -> str:
-    """The page: text, tables and charts with everything that draws them, so that it asks for
-    nothing else.
+    """The page with everything that draws its charts, so that it asks for nothing else.
 
     One that is ``served`` asks its server about points that are clicked.
     """

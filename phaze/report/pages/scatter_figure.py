@@ -254,8 +254,7 @@ def _colour(shown: pd.DataFrame, marked: Sequence[Marked], axis: FrontAxis) -> A
 
 
 def front_table(evaluated: pd.DataFrame, axes: Sequence[FrontAxis]) -> Table:
-    """The chips on the Pareto front of ``axes``, a row each: its fastest plan, the HBM sizes that
-    allow it, and its plans there.
+    """The chips on the Pareto front of ``axes``, each with its fastest plan and its HBM sizes.
 
     The front is one of every HBM size; of equally fast plans of a chip that with the least of the
     other axes is shown.

@@ -57,8 +57,7 @@ class Lanes:
 def schedule_figures(
     schedules: Sequence[KeptSchedule], chip: Accelerator, suffix: str
 ) -> tuple[Figure, ...]:
-    """Schedules as charts, one each; of layers whose names differ in signs alone, the later ones
-    are numbered.
+    """Schedules as charts, one each; figures of one name are numbered.
 
     Layers of one name that differ, such as the first decoder and the others, say in their titles
     which they are.

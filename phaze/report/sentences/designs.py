@@ -73,8 +73,7 @@ def unit_of(point: DesignPoint) -> str:
 
 
 def accelerator_text(accelerator: Accelerator) -> str:
-    """An accelerator in one line: ``8 TC 128x128, 2 VC 128, GLB 128 MiB`` (tensor cores as depth x
-    width)."""
+    """An accelerator, tensor cores as depth x width: ``8 TC 128x128, 2 VC 128, GLB 128 MiB``."""
     text = (
         f"{accelerator.num_tc} TC {accelerator.depth}x{accelerator.width}, {accelerator.num_vc} VC "
         f"{accelerator.width_vc}, GLB {number(accelerator.glb_bytes / MIB)} MiB"
@@ -103,8 +102,7 @@ def exposed_s(breakdown: Breakdown) -> dict[str, float]:
 
 
 def hidden_s(breakdown: Breakdown) -> dict[str, float]:
-    """Seconds of communication that runs beside computation, by part, the largest first; without
-    what is nothing."""
+    """Seconds of communication that is hidden, by part, the largest first; none is left out."""
     parts = {name: getattr(breakdown, f"hidden_{name}_s", 0.0) for name in PARTS}
     return {
         name: seconds
@@ -128,8 +126,7 @@ def _overlaps(plan: UniformPlan) -> tuple[str, ...]:
 
 
 def plan_choices(plan: UniformPlan) -> tuple[str, ...]:
-    """What a plan does beside its degrees, micro-batches and recomputation, in words; what is
-    switched off is left out."""
+    """What a plan does besides its degrees, micro-batches and recomputation, if anything."""
     named = {
         f"products in {plan.panels} panels": plan.panels > 1,
         f"{plan.interleave} chunks per stage": plan.interleave > 1,
@@ -147,8 +144,7 @@ def _order_text(order: GroupOrder | Assignment) -> str:
 
 
 def axis_value_text(value: AxisValue) -> str:
-    """A value of an axis; where it stands for all assignments to tiers, with the one that the best
-    of these plans has."""
+    """A value of an axis; assignments to tiers with that of the best of their plans."""
     if value.value != GroupOrder.TIERS.value:
         return value.value
     orders = {plan.group_order for plan in value.plans.values()} - {*GroupOrder}
@@ -157,14 +153,12 @@ def axis_value_text(value: AxisValue) -> str:
 
 
 def plan_text(plan: UniformPlan) -> str:
-    """``tp 1 x pp 10 x dp 100``, and every other degree above 1: ``tp 1 x pp 2 x dp 4 x cp 8
-    (ring), ep 2``."""
+    """``tp 1 x pp 2 x dp 4 x cp 8 (ring), ep 2``: degrees but tp, pp and dp where above 1."""
     return _with_others(f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}", plan)
 
 
 def degrees_text(plan: UniformPlan) -> str:
-    """As ``plan_text`` under the heading "tp x pp x dp": ``1 x 10 x 100``, ``1 x 2 x 4 x cp 8
-    (ring), ep 2``."""
+    """As ``plan_text`` under the heading "tp x pp x dp": ``1 x 2 x 4 x cp 8 (ring), ep 2``."""
     return _with_others(f"{plan.tp} x {plan.pp} x {plan.dp}", plan)
 
 
@@ -203,8 +197,7 @@ def summary_text(plan: UniformPlan) -> str:
 
 
 def tight_memory_text(tight: TightMemory, best: DesignPoint) -> str:
-    """That the optimum leaves little memory, and what leaving room costs; in sentences without the
-    last full stop."""
+    """That the optimum leaves little memory, and what leaving room costs; no last full stop."""
     what = "plan on the same chip" if best.accelerator is not None else "plan"
     filled = (
         f"the optimum fills {percent(tight.used_share)} of the memory, more than "
@@ -227,8 +220,7 @@ def tight_memory_text(tight: TightMemory, best: DesignPoint) -> str:
 
 
 def times_what(ratio: float) -> str:
-    """``1.35 times what`` or, where that tells little, ``8.7% more than``; below 1 ``46% less
-    than``."""
+    """``1.35 times what``, ``8.7% more than`` or ``46% less than``."""
     if ratio >= 1.1:
         return f"{number(ratio, 3)} times what"
     if abs(ratio - 1.0) <= EQUAL:

@@ -1,5 +1,4 @@
-"""What is said beside the tables of a search of chips: what they leave out, and what is better
-beyond its space."""
+"""What the tables of a search of chips leave out, and what is better beyond its space."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ GIGA = 1e9
 
 
 def better_beyond(result: SearchResult) -> str:
-    """That a known chip which the space has not is better than the best of it, and why it is not
-    there; empty: none is.
+    """That a known chip outside the space is better, and why it is not there; empty: none is.
 
     Chips that are beyond the limits of the study do not count.
     """
@@ -49,8 +47,7 @@ def better_beyond(result: SearchResult) -> str:
 
 
 def missing_sizes(result: SearchResult) -> str:
-    """Which memory sizes of the space the tables lack, because bounds closed them before their best
-    was known; empty: none."""
+    """Which memory sizes of the space the tables lack, because bounds pruned them; empty: none."""
     space = _space_of(result)
     if result.best is None or space is None:
         return ""

@@ -16,8 +16,7 @@ SWITCHED = {"true": "on", "false": "off"}
 
 
 def other_plans(best: DesignPoint) -> Iterator[str]:
-    """For every axis of the plan that has several values, how much longer the fastest plans with
-    the others take."""
+    """How much longer the fastest plans with other values take, for every axis of the plan."""
     for axis in best.axes:
         if axis.model is not None:
             yield _other_values(axis, f" of {label(axis.model)}" if len(best.models) > 1 else "")

@@ -37,8 +37,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What a run would have answered under other circumstances (``asked``, as typed): the best
-    design of then, ``point``.
+    """What a run would have answered under other circumstances, written as ``asked``.
 
     ``same`` is the objective of the run's own design with its best plans of then over what it was,
     None where none of them fits or it could not be built within the limits, for which
@@ -59,8 +58,7 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why the best design of a run is the best: ``answer`` in a sentence, what it leads by, what
-    binds, and alternatives.
+    """Why the best design of a run is the best: its lead, its limits, and alternatives.
 
     All texts are whole sentences. ``limits`` are in the order of ``limits_in_words``, what matters
     most first.

@@ -72,8 +72,7 @@ class NoSuchPointError(Exception):
 
 @dataclass(eq=False)
 class Answers:
-    """Answers about ``points``; where ``alone`` they are one run, whose report is the whole page.
-    Threads may share them.
+    """Answers about ``points``, or one run whose report is the page (``alone``), for threads.
 
     ``run_code`` are model files (Python) that may be run to search again.
     """

@@ -1,5 +1,4 @@
-"""The web application around the answers. Every address begins with a token; without it nothing is
-told, not even what there is.
+"""The web application around the answers. Every address begins with a token.
 
 Nothing is read from paths that a request names: a request names a number of a point, or nothing.
 """

@@ -224,8 +224,7 @@ def reference_table(
 
 
 def breakdown_table(breakdown: Breakdown, model: str) -> Table:
-    """Seconds of the busiest stage, the largest part first, and what they add up to; below, what
-    costs no time.
+    """Seconds of the busiest stage, the largest part first, their sum, and what is hidden.
 
     Each number is rounded by itself, so that it is the one of the file; where their sum seems a
     digit off, the title says so.

@@ -33,8 +33,7 @@ NOT_READ = (KeyKind.NOT_EXPRESSIBLE, KeyKind.UNKNOWN, KeyKind.USUAL)
 def evaluation_tables(
     evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None
 ) -> list[Table]:
-    """What the iteration amounts to, where its time goes, what fills the memory of each stage, and
-    the ``optimum`` beside it.
+    """The iteration, where its time goes, the memory of each stage, and the ``optimum``.
 
     Of a plan that a ``launch`` file says: also what was read of it.
     """
@@ -101,8 +100,7 @@ def _not_read(launch: LaunchReading) -> Iterator[str]:
 def evaluation_json(
     evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None
 ) -> bytes:
-    """The iteration with the plan, the model and the hardware it is for, and the ``optimum`` and
-    keys of a ``launch`` beside it.
+    """The iteration with its plan, model and hardware, the ``optimum`` and a ``launch``.
 
     Bytes are those of one device of a stage.
     """

@@ -40,8 +40,7 @@ PARTS = {
 def report_tables(
     report: ValidationReport, explained: ErrorExplanation | None = None
 ) -> list[Table]:
-    """Statistics by source, how many fit, the runs predicted worst, those skipped, and the
-    assumptions that were needed.
+    """Statistics by source, fits, the worst runs, those skipped, and assumptions.
 
     With what explains the errors, where that is asked for.
     """

@@ -66,8 +66,7 @@ class PipelineTrace:
         return int(self.passes.start_s.size) * self.events_per_pass
 
     def draw(self, first_pid: int, first_flow: int, passes_per_stage: int) -> Iterator[Event]:
-        """Processes ``first_pid`` on, one per stage, with at most ``passes_per_stage`` passes of
-        each.
+        """Processes ``first_pid`` on, one per stage, with at most so many passes of each.
 
         Where a stage runs more, the ones in the middle are left out, and a slice says so. Flows
         ``first_flow`` on join the passes of each micro-batch.
@@ -89,8 +88,7 @@ class PipelineTrace:
             yield from self._held(pid, stage, drawn[stage])
 
     def _drawn(self, passes_per_stage: int) -> NDArray[np.bool_]:
-        """Which passes are drawn, shape as ``passes``: all, or the first and the last ones of each
-        stage."""
+        """Which passes are drawn, shape as ``passes``: all, or the first and last of each stage."""
         count = self.passes.start_s.shape[1]
         drawn: NDArray[np.bool_] = np.ones(self.passes.forward.shape, dtype=bool)
         if passes_per_stage < count:

@@ -47,8 +47,7 @@ class Timeline:
 
 
 def timeline_of(run: FinishedRun, most_events: int = MOST_EVENTS) -> Timeline:
-    """Draw the best design of ``run``: its pipelines, and on designed chips the operators of the
-    layers.
+    """Draw the best design of ``run``: its pipelines, and the operators on designed chips.
 
     About ``most_events`` are drawn at most: of longer pipelines the first and the last passes of
     every stage.

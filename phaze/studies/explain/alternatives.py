@@ -44,8 +44,7 @@ MOST_TIMES = 1024  # as much memory as there is, beyond which nobody looks for w
 
 @dataclass(frozen=True, eq=False)
 class _Points:
-    """Hardware that has what was asked for, and what none of its plans exceeds, shape
-    (configurations,)."""
+    """Hardware that has what was asked for, and what no plan exceeds on it, (configurations,)."""
 
     hardware: Hardware
     reach: FloatArray
@@ -98,8 +97,7 @@ def has_what_is_asked(point: DesignPoint, constraint: Constraint, search: Repeat
 
 
 def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
-    """The request of the run with single values where they are asked for, which its own lists need
-    not hold.
+    """The request of the run with the values of ``constraint``, which it need not have searched.
 
     Raises:
         InputError: the model or the devices cannot have them; says which they can.
@@ -124,8 +122,7 @@ def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
 def _best(
     search: RepeatedSearch, request: Request, points: _Points
 ) -> tuple[Designed | None, PricedHardware]:
-    """The best of the points, of equal ones the smallest: those that could reach most come first,
-    until no other can be it."""
+    """The best of the points, of equal ones the smallest; the most promising are priced first."""
     hardware, reach = points.hardware, points.reach
     waiting = np.lexsort((hardware.figures.area_mm2, -reach))
     best: Designed | None = None
@@ -185,8 +182,7 @@ def _points(search: RepeatedSearch, constraint: Constraint, axes: Mapping[str, i
 def _reach(
     search: RepeatedSearch, constraint: Constraint, accelerators: AcceleratorSet
 ) -> FloatArray:
-    """What no plan exceeds on each accelerator: as the run found, where it is about such plans;
-    else infinity."""
+    """What no plan exceeds on each accelerator by the run; infinity where it did not look."""
     reach = np.full(len(accelerators), np.inf)
     if _unsearched(search.request, constraint) or not search.unchanged:
         return reach
@@ -209,15 +205,13 @@ def _chips(accelerators: AcceleratorSet) -> list[Accelerator]:
 
 
 def _layer_groups(order: str) -> str:
-    """Where the groups of a layer lie under an order of groups, or an assignment to tiers, as rows
-    of designs have it."""
+    """Where the groups of a layer lie under an order, as rows of designs have it."""
     asked = group_order_of(order)
     return str(asked.groups) if isinstance(asked, Assignment) else CONSECUTIVE
 
 
 def _axes(search: RepeatedSearch, constraint: Constraint) -> Mapping[str, int]:
-    """Axes that an accelerator must have: all of those of a known chip, or as asked for, and there
-    is one, or all are named.
+    """Sizes that an accelerator must have; one of the space has them, or all are named.
 
     Raises:
         InputError: there is none.
@@ -242,8 +236,7 @@ def _having(space: AcceleratorSet, axes: Mapping[str, int]) -> NDArray[np.bool_]
 
 
 def _outside(hardware: DesignedChips, axes: Mapping[str, int]) -> Accelerator:
-    """A chip that is not in the space, with the memory, the clock and the links of the first that
-    is."""
+    """A chip that is not in the space, with the memory, clock and links of the first that is."""
     first = hardware.accelerators.variants[0]
     chip = Accelerator(
         **axes,
@@ -297,8 +290,7 @@ def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint, m
 
 
 def _why_infeasible(search: RepeatedSearch, request: Request) -> str:
-    """How much memory the plans are short of, to two per cent; it does not depend on the
-    accelerator."""
+    """How much memory the plans are short of, to two per cent; the accelerator does not matter."""
     chip, given = search.price(search.hardware, request), max(memory_sizes(request))
     short = f"no plan fits {size_text(given)} of memory per device, however its layers are cut"
     too_little, enough = given, 2 * given

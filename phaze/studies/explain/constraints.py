@@ -21,8 +21,7 @@ LEFT_OPEN = frozenset({"dp", "overlap_gradients"})  # by what keeps a plan as it
 
 
 def constraint_keys() -> SettingTable:
-    """What can be asked for: sizes of the accelerator, and the settings of a request, one value
-    each."""
+    """What can be asked for: sizes of the accelerator, and one value of settings of a request."""
     accelerator = [
         Setting(each.key, Kind.INTEGER, each.help)
         for each in CHIP_AXES
@@ -41,8 +40,7 @@ def constraint_keys() -> SettingTable:
 
 @dataclass(frozen=True)
 class Constraint:
-    """Values that hardware and the plans on it must have; what is not named is open. ``asked`` is
-    what was typed."""
+    """Values that hardware and its plans must have, written as ``asked``; all else is open."""
 
     asked: str
     chip: str | None = None
@@ -57,8 +55,7 @@ class Constraint:
 
     @property
     def settings(self) -> dict[str, object]:
-        """Settings of a request that searches nothing else, as far as they are about memory and
-        plans.
+        """Settings of a request that searches plans with these values only.
 
         Layouts are left as they are: ``within`` says which of them can have what is asked for.
         """
@@ -67,8 +64,7 @@ class Constraint:
         return memory | plan
 
     def within(self, searched: Collection[LayoutName]) -> dict[str, object]:
-        """``settings`` for a study that searched these layouts: of them those that can have what is
-        asked for, and their axes.
+        """``settings`` for a study that searched these layouts, of which some can have the values.
 
         An axis that is left open keeps the study's values where its layouts have them, and else has
         all that are usual (None).
@@ -95,8 +91,7 @@ class Constraint:
         )
 
     def _layouts(self, searched: set[LayoutName]) -> set[LayoutName]:
-        """Those of the layouts ``searched`` that can have what is asked for, else the one that
-        can."""
+        """The layouts among ``searched`` that can have the values, else the one that can."""
         plan = self.of_the_plan
         if "layout" in plan:
             alone = LayoutName(plan["layout"])
@@ -117,15 +112,13 @@ class Constraint:
 
 
 def constraint_of(plan: PlanReport) -> Constraint:
-    """What keeps ``plan`` but for its data parallel degree, which may follow from the devices, and
-    its cut."""
+    """What keeps ``plan`` but its cut and its data parallel degree, which follows from devices."""
     given = {name: plan_axis(name).of(plan) for name in OF_A_PLAN if name not in LEFT_OPEN}
     return Constraint("", of_the_plan=given)
 
 
 def read_constraint(text: str, *, on_device: bool) -> Constraint:
-    """Values that a design must have, as typed: ``num_tc=4,width=256`` or ``pp=8``; of a given
-    device only its plan can be asked.
+    """Values that a design must have, as typed: ``num_tc=4,width=256`` or ``pp=8``.
 
     Raises: InputError: an unknown key, a value that it does not take, or one about a chip where the
         device is given.

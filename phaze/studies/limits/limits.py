@@ -49,8 +49,7 @@ class _Gains:
 def limits_of(
     run: SearchContext, best: DesignPoint, groups: Sequence[PointGroup]
 ) -> tuple[Limit, ...]:
-    """The limits of ``best``, the optimum of ``run``, as an earlier run of the same question found
-    them, if one did.
+    """The limits of ``best``, the optimum of ``run``; an earlier run may have found them.
 
     ``groups`` are the points of the search. On devices that exist only memory is told
     (``device_limits`` says why).

@@ -106,8 +106,7 @@ def robustness(
 
 
 class _Study:
-    """Chips ``rows``, the chosen one first, with ``values`` (samples, rows), and the ``best``
-    value of each sample."""
+    """Chips ``rows``, the chosen one first, ``values`` (samples, rows) and each sample's best."""
 
     def __init__(
         self, sampler: Sampler, run: SearchContext, factors: FloatArray, rows: IntArray
@@ -197,8 +196,7 @@ def _contender(chip: Accelerator, regrets: FloatArray, values: FloatArray) -> Co
 def _influences(
     sampler: Sampler, rows: IntArray, constants: Sequence[UncertainConstant], alone: FloatArray
 ) -> list[Influence]:
-    """What each constant does; ``alone`` are values at the ends of its range, after those of all
-    as stated, (1 + 2 constants, chips)."""
+    """What each constant does; ``alone`` are values as stated, then at both ends of each range."""
     stated, lost = alone[0, 0], _regrets(alone, alone.max(axis=1))[:, 0]
     switches = []
     for place, constant in enumerate(constants):

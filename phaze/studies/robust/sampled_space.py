@@ -59,8 +59,7 @@ class _Part:
 
 @dataclass(eq=False)
 class _Screened:
-    """Chips that bounds leave, in parts, each handed out once, ``reach`` of all chips, and
-    ``numbers`` of shapes by model."""
+    """Chips that bounds leave, each handed out once, and ``numbers`` of shapes by model."""
 
     parts: list[_Part]
     numbers: dict[str, list[int]]

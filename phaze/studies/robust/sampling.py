@@ -59,8 +59,7 @@ def sampled_factors(constants: Sequence[UncertainConstant], samples: int, seed: 
 
 @dataclass(frozen=True, eq=False)
 class SearchedSamples:
-    """Values of chips (samples, chips), the best of each sample, and regret at worst that no chip
-    of the space is below, (chips of the space,)."""
+    """Values (samples, chips), the best of each sample, and the least regret of every chip."""
 
     values: FloatArray
     bests: tuple[Best, ...]
@@ -69,8 +68,7 @@ class SearchedSamples:
 
 @dataclass(frozen=True, eq=False)
 class Switch:
-    """The constant ``place`` between 1 and ``end``, where one of the chips ``rows`` beats the
-    first of them."""
+    """The constant ``place`` between 1 and ``end``, where one of ``rows`` beats the first."""
 
     place: int
     end: float

@@ -48,8 +48,7 @@ class UncertainConstant:
 
 
 def uncertain_constants(physics: Physics) -> list[UncertainConstant]:
-    """All of those that decide anything in ``physics``: with ranges of their own, or one of
-    ``hardware/ranges.yaml``."""
+    """All that decide anything in ``physics``: with ranges of their own or of ``ranges.yaml``."""
     whole = physics.space.axes.memory is not None
     found: list[UncertainConstant] = []
     if whole:

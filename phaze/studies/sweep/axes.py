@@ -112,8 +112,7 @@ def read_sweep(
     csv: bool = False,
     run_code: frozenset[str] | None = frozenset(),
 ) -> Sweep:
-    """Read a sweep file; ``given`` settings, lists among them, precede those of the file, and so
-    does ``output``.
+    """Read a sweep file; ``given`` settings and ``output`` precede those of the file.
 
     Relative paths are those from the file's folder, in ``given`` from the current one. Model files
     (Python) are run where ``given`` names them, or the file does and they are among ``run_code``

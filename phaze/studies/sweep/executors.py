@@ -15,8 +15,7 @@ class Executor(Protocol):
     """Runs tasks, in any order, several at a time."""
 
     def outcomes(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
-        """The outcome of every task, as soon as it is known. A worker that dies is the failure of
-        its task alone.
+        """The outcome of every task once it is known; a worker that dies fails its task alone.
 
         Closing the iterator ends the workers.
         """

@@ -40,8 +40,7 @@ class OtherAnswer:
 
 
 def read_other_answers(path: Path) -> tuple[OtherAnswer, ...]:
-    """Read a CSV with columns source, devices and seconds, and any settings of studies by their
-    keys.
+    """Read a CSV with columns source, devices and seconds, and settings of studies.
 
     Raises: InputError: the file is missing, holds no rows, lacks a column or has one that is none,
         or a value is not what it must be.

@@ -33,8 +33,7 @@ def points_report(
     on_point: Callable[[], None] = lambda: None,
     beside: Sequence[Section] = (),
 ) -> Report:
-    """The page of ``points``; ``link`` is the address of a point's own report, ``on_point`` is
-    called as each is read.
+    """The page of ``points``; ``link`` is the address of a point's own report.
 
     ``beside`` stands behind the curves: what others answer.
     """

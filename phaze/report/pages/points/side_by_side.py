@@ -37,8 +37,7 @@ MOST_SOURCES = 11  # beside ours
 
 @dataclass(frozen=True, eq=False)
 class SideBySide:
-    """A curve of a sweep with what others answer: seconds by devices, of each source; ``ours`` are
-    those of the curve.
+    """Seconds by devices of a curve, ``ours``, and of each other source.
 
     All of them are iterations of ``batch`` samples.
     """
@@ -58,8 +57,7 @@ class SideBySide:
 def side_by_side(
     points: PointSet, answers: Sequence[OtherAnswer], source: str
 ) -> tuple[SideBySide, ...]:
-    """Which of the ``answers`` stand beside which curve: those that agree with a point of it in
-    every setting that they name.
+    """The ``answers`` by the curve with a point that has all settings that they name.
 
     Raises: InputError: there are no curves, none of ``answers`` belongs beside any, or they are of
         too many; names ``source``.
