@@ -17,9 +17,9 @@ from phaze.report.pages.design_points import PointsOfModel
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.layer_ranges import layer_range
 from phaze.report.pages.theme import colour
+from phaze.report.sentences.answers import total_of
 from phaze.report.sentences.designs import bought_text
 from phaze.report.table import Table
-from phaze.report.tables.chip_tables import total_of
 from phaze_common.numbers import number, share, time_text
 from Solver.chip_records import ChipPart, ChipReport
 from Solver.designs.schedule_records import PricedOperator

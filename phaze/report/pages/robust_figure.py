@@ -8,9 +8,10 @@ from phaze.report.pages.charts import chart_of, sized, tips
 from phaze.report.pages.design_points import PointsOfModel
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.theme import colour
+from phaze.report.sentences.robustness import robustness_caption
 from phaze.report.table import Table
-from phaze.studies.robust.records import Robustness, kept_robustness
-from phaze_common.numbers import number, percent
+from phaze.runs.robustness import kept_robustness
+from phaze_common.numbers import number
 
 MOST = 14  # constants that are drawn
 
@@ -63,16 +64,4 @@ def robust_figure(points: PointsOfModel) -> Figure | None:
     words = {"constant", "range", "another is better"}
     table = Table.of("What every constant does alone", cells, words=words)
     title, spec = "Does the choice survive what is not known?", sized(bars, 24 * len(rows))
-    return Figure("robustness", title, _caption(answer), spec, len(rows), table)
-
-
-def _caption(answer: Robustness) -> str:
-    chosen, proven, nothing = answer.chosen, answer.searched.proven, answer.samples_without_any
-    others = f"; in {nothing} of them nothing works. Of the others" if nothing else ". Of these"
-    return (
-        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space was "
-        f"searched{others} the chosen design is the best in {percent(chosen.wins)}, and choosing "
-        f"it costs {percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} "
-        f"at worst. In {proven} samples no other design is better than the best that is told. "
-        "Bars: each constant alone, from one end of its range to the other."
-    )
+    return Figure("robustness", title, robustness_caption(answer), spec, len(rows), table)

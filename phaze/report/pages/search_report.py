@@ -20,7 +20,6 @@ from phaze.report.pages.choice_figures import fastest_plans, memory_scatter
 from phaze.report.pages.design_points import PointsOfModel, points_of
 from phaze.report.pages.device_figures import devices_figure
 from phaze.report.pages.figures import Figure, KeyNumber, Part, Reasons, Report, Section
-from phaze.report.pages.heterogeneous_section import heterogeneous_section
 from phaze.report.pages.layer_graph_figure import layer_graph_figure
 from phaze.report.pages.memory_figures import memory_over_time
 from phaze.report.pages.pipeline_figures import pipeline_figures
@@ -31,6 +30,7 @@ from phaze.report.pages.schedule_figures import schedule_figures
 from phaze.report.pages.stages import stages_of
 from phaze.report.pages.training.run_sections import measured_sections, trainings_of
 from phaze.report.pages.training.training_report import training_words
+from phaze.report.sentences.answers import proof_text
 from phaze.report.sentences.designs import (
     ALONG_THE_CRITICAL_PATH,
     accelerator_text,
@@ -47,10 +47,11 @@ from phaze.report.sentences.designs import (
 from phaze.report.sentences.differences import why
 from phaze.report.sentences.explanation import explain
 from phaze.report.sentences.known_chips import better_beyond, beyond_limits, missing_sizes
+from phaze.report.sentences.stages import heterogeneous_text
 from phaze.report.sentences.utilization import mfu_note, mfu_share
+from phaze.report.tables.heterogeneous_tables import stages_table
 from phaze.report.tables.search_tables import (
     optimum_table,
-    proof_text,
     reference_table,
     size_table,
 )
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from phaze.report.table import Table
     from phaze.runs.finished_run import FinishedRun
     from Solver.plan_report import ExpertReport, PlanReport
-    from Solver.results import DesignPoint, Limit
+    from Solver.results import DesignPoint, HeterogeneousAnswer, Limit
 
 COLLECTIVE = OperatorKind.COLLECTIVE.value
 
@@ -80,7 +81,7 @@ def search_report(run: FinishedRun) -> Report:
         tried = Part("", (), (), (titled(size_table(result)),))
         sections.append(Section("sizes", "What was tried", (tried,)))
     if result.heterogeneous is not None:
-        sections.append(heterogeneous_section(result.heterogeneous))
+        sections.append(_stages_that_differ(result.heterogeneous))
     sections.append(Section("provenance", "Provenance", provenance(run)))
     if best is None:
         title = f"No {what} fits {models}"
@@ -103,6 +104,15 @@ def search_report(run: FinishedRun) -> Report:
         tuple(sections),
         explanation.warnings,
     )
+
+
+def _stages_that_differ(answer: HeterogeneousAnswer) -> Section:
+    """What stages that differ bring, the stages of the best such plan, and its timeline."""
+    part, best = Part("", (f"{heterogeneous_text(answer)}.",)), answer.best
+    if best is not None:
+        tables = (stages_table(best.plan, best.stages),)
+        part = replace(part, figures=pipeline_figures(best.pipeline, "differing"), tables=tables)
+    return Section("differing", "Stages that differ", (part,))
 
 
 def _sections(

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import Accelerator
 from phaze.runs.finished_run import FinishedRun
+from phaze.runs.robustness import Contender, Influence, Robustness, Searched
 from phaze.studies.robust.contenders import contenders_of
-from phaze.studies.robust.records import Contender, Influence, Robustness, Searched
 from phaze.studies.robust.sampled_space import TIE
 from phaze.studies.robust.sampling import (
     Sampler,
