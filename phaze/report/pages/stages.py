@@ -21,6 +21,11 @@ class StageView:
         """Seconds that a micro-batch occupies the stage."""
         return sum(self.seconds.values())
 
+    @staticmethod
+    def scaled(parts: dict[str, float], factor: float) -> dict[str, float]:
+        """``parts`` in another unit."""
+        return {part: amount * factor for part, amount in parts.items()}
+
     @property
     def total_bytes(self) -> float:
         """All that a device of the stage holds."""

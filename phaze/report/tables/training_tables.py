@@ -20,6 +20,7 @@ from phaze.settings.launched import KeyKind, LaunchReading
 from phaze.studies.evaluation import Evaluation
 from phaze.studies.limits.memory_room import MOST_SHARE
 from phaze.studies.optimum import Optimum
+from phaze.studies.training_time.records import TrainingTime
 from phaze_common.numbers import FINE_DIGITS, number, percent, size_text, stage_memory_text
 from phaze_common.records import to_json
 from phaze_common.units import GIB
@@ -48,7 +49,7 @@ def evaluation_tables(
     return tables if optimum is None else [*tables, optimum_table(optimum)]
 
 
-def _panel(title: str, rows: Mapping[str, str], second: str = "predicted") -> Table:
+def panel(title: str, rows: Mapping[str, str], second: str = "predicted") -> Table:
     """A table of names and what they are."""
     cells = ({"what": name, second: value} for name, value in rows.items())
     return Table.of(title, cells, words={"what", second})
@@ -66,7 +67,7 @@ def optimum_table(optimum: Optimum) -> Table:
         rows = {} if optimum.fits else launch
         rows["plan"] = whole_plan_text(best)
         rows["iteration"] = f"{number(best.time_per_batch_s)} s{saved}"
-    return _panel("the best plan of a search on as many devices", rows)
+    return panel("the best plan of a search on as many devices", rows)
 
 
 def launch_table(launch: LaunchReading) -> Table:
@@ -75,7 +76,7 @@ def launch_table(launch: LaunchReading) -> Table:
     more = f"; {without} more change nothing that is priced" if without else ""
     read = f"{len(launch.of_kind(KeyKind.READ))}{more}"
     rows = {"read": read, "not read": "; ".join(_not_read(launch)) or "nothing"}
-    return _panel(f"the {launch.program} launch", rows, "keys")
+    return panel(f"the {launch.program} launch", rows, "keys")
 
 
 def _not_read(launch: LaunchReading) -> Iterator[str]:
@@ -152,9 +153,6 @@ def summary_table(evaluation: Evaluation) -> Table:
         formats = (str(plan.state_formats),) if plan.state_formats else ()
         chosen = ", ".join([plan_text(summary), *plan_choices(summary), *formats])
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
-    all_scores = iteration.all_scores_flops_utilization, iteration.all_scores_tflops_per_device
-    mfu = mfu_text(iteration.model_flops_utilization, *all_scores)
-    hfu = f"HFU {mfu_share(iteration.hardware_flops_utilization)} of what is computed, also again"
     rows = {
         "status": f"{iteration.status.value}{reason}",
         "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {chosen}",
@@ -165,10 +163,7 @@ def summary_table(evaluation: Evaluation) -> Table:
     }
     if evaluation.plan.sequence_length > 1:
         rows["tokens/s"] = number(iteration.tokens_per_s)
-    model = number(iteration.model_tflops_per_device, aligned=True)
-    computed = number(iteration.hardware_tflops_per_device, aligned=True)
-    rows["model TFLOP/s per device"] = f"{model} ({mfu})"
-    rows["hardware TFLOP/s per device"] = f"{computed} ({hfu})"
+    rows |= rate_rows(iteration)
     used = iteration.memory_bytes, evaluation.machine.memory_bytes, iteration.allocated_bytes
     rows["memory of the fullest stage"] = fullest_memory_text(*used)
     if evaluation.placement is not None and evaluation.placement.sentences:
@@ -194,7 +189,20 @@ def summary_table(evaluation: Evaluation) -> Table:
             "attributed along the critical path of its schedule on the cores"
         )
     title = f"{label(evaluation.plan.model)}, one iteration under {hardware.software}"
-    return _panel(title, rows)
+    return panel(title, rows)
+
+
+def rate_rows(found: Iteration | TrainingTime) -> dict[str, str]:
+    """FLOP/s of a device, of the model and of the hardware, with both utilisations."""
+    all_scores = found.all_scores_flops_utilization, found.all_scores_tflops_per_device
+    model = number(found.model_tflops_per_device, aligned=True)
+    computed = number(found.hardware_tflops_per_device, aligned=True)
+    mfu = mfu_text(found.model_flops_utilization, *all_scores)
+    hfu = f"HFU {mfu_share(found.hardware_flops_utilization)} of what is computed, also again"
+    return {
+        "model TFLOP/s per device": f"{model} ({mfu})",
+        "hardware TFLOP/s per device": f"{computed} ({hfu})",
+    }
 
 
 def interval_rows(

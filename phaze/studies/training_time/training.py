@@ -46,10 +46,9 @@ OPERATORS = "the energy of the operators alone"
 
 @dataclass(frozen=True)
 class _Level:
-    """A level of batch sizes with an iteration of it, and that iteration's parts."""
+    """A level of batch sizes, and the parts of an iteration of it."""
 
-    level: BatchLevel
-    iteration: Iteration
+    level: PricedLevel
     parts: tuple[DirectedPart, ...]
 
 
@@ -69,7 +68,7 @@ def training_time_of(
     asked = samples_asked(settings, batch if warm_up is None else warm_up.start, length)
     levels = _priced(plan, batch_levels(asked, batch, warm_up))
     full = price_iteration(plan.degrees, plan.costs, plan.machine)
-    work_s = math.fsum(each.level.iterations * each.iteration.iteration_s for each in levels)
+    work_s = math.fsum(each.level.iterations * each.level.iteration_s for each in levels)
     failures, lost = _failures(plan, settings, work_s)
     parts = (*_parts(levels), *_interruptions(lost, settings))
     wall_clock_s = math.fsum(part.total_s for part in parts)
@@ -92,7 +91,7 @@ def training_time_of(
         tokens=samples * length if length > 1 else None,
         iteration_s=full.iteration_s,
         micro_batches_per_pipeline=full.micro_batches_per_pipeline,
-        levels=tuple(_level(each) for each in levels),
+        levels=tuple(each.level for each in levels),
         work_s=work_s,
         wall_clock_s=wall_clock_s,
         wall_clock_days=wall_clock_s / DAY_S,
@@ -151,14 +150,11 @@ def _priced(plan: PreparedPlan, levels: Sequence[BatchLevel]) -> list[_Level]:
                 PricedPlan(degrees, plan.costs, plan.machine), iteration.breakdown
             )
             priced[degrees.micro_batches] = iteration, parts
-        found.append(_Level(level, *priced[degrees.micro_batches]))
+        iteration, parts = priced[degrees.micro_batches]
+        of_level = level.global_batch_size, level.iterations, level.samples
+        times = iteration.micro_batches_per_pipeline, iteration.iteration_s
+        found.append(_Level(PricedLevel(*of_level, *times), parts))
     return found
-
-
-def _level(each: _Level) -> PricedLevel:
-    level, iteration = each.level, each.iteration
-    of_level = level.global_batch_size, level.iterations, level.samples
-    return PricedLevel(*of_level, iteration.micro_batches_per_pipeline, iteration.iteration_s)
 
 
 def _parts(levels: Sequence[_Level]) -> tuple[TrainingPart, ...]:
