@@ -42,6 +42,7 @@ OF_THE_REQUEST = tuple(  # fields of a plan that all plans of a table share
         if not each.field.holds_many and each.axis.modes == BOTH
     )
 )
+SECOND_AXIS = "tp2"  # which few plans have, so that refusals leave it out where it is 1
 RESULTS = ("iteration_s", "samples_per_s", "step_s", "memory_bytes", "feasible")
 
 
@@ -102,14 +103,11 @@ def _by_used_part(plans: UniformPlans, cluster: Cluster) -> dict[Cluster, NDArra
         return {cluster: np.arange(len(plans))}
     _, first, place = np.unique(plans.places, return_index=True, return_inverse=True)
     used = [used_part(plans.plan(index), cluster) for index in first.tolist()]
-    return {
-        each: np.flatnonzero(
-            np.isin(
-                place.reshape(-1), [number for number, other in enumerate(used) if other == each]
-            )
-        )
-        for each in dict.fromkeys(used)
-    }
+    found = dict[Cluster, NDArray[np.int64]]()
+    for part in dict.fromkeys(used):
+        same = [number for number, other in enumerate(used) if other == part]
+        found[part] = np.flatnonzero(np.isin(place.reshape(-1), same))
+    return found
 
 
 class _LayerCosts:
@@ -140,17 +138,15 @@ def _replicas(table: pd.DataFrame, devices: int, *, stated: bool) -> pd.Series[i
     Raises:
         InputError: a plan uses another number of devices, or cannot use so many; names its row.
     """
-    degrees = ("tp", "tp2", "pp", "cp")
+    degrees = ("tp", SECOND_AXIS, "pp", "cp")
     inner = np.prod([table[name].to_numpy(dtype=np.int64) for name in degrees], axis=0)
     wrong = (inner < 1) | (devices % np.maximum(inner, 1) != 0)
     if stated:
         wrong |= inner * table["dp"].to_numpy(dtype=np.int64) != devices
     for row in np.flatnonzero(wrong)[:1].tolist():
-        of_plan = {
-            name: int(table[name].iloc[row])
-            for name in degrees
-            if name != "tp2" or table[name].iloc[row] != 1
-        }
+        of_plan = {name: int(table[name].iloc[row]) for name in degrees}
+        if of_plan[SECOND_AXIS] == 1:
+            del of_plan[SECOND_AXIS]
         for name, degree in of_plan.items():
             if degree < 1:
                 raise InputError(f"plan {row}: {name} is {degree}; it must be at least 1")
@@ -162,33 +158,21 @@ def _replicas(table: pd.DataFrame, devices: int, *, stated: bool) -> pd.Series[i
 
 
 def _plans_of(shape: UniformPlan, table: pd.DataFrame, hardware: Hardware) -> UniformPlans:
-    def numbers(name: str) -> NDArray[np.int64]:
-        return table[name].to_numpy(dtype=np.int64)
-
     usual = hardware.machine(0, 0.0).software.overlap_gradients
     overlap = _each(
         table["overlap_gradients"],
         lambda value: usual if value is None or value != value else bool(value),
     )
+    orders = table["group_order"]
+    pipeline_inner = _each(orders, lambda order: order is GroupOrder.PIPELINE_INNER)
+    assigned = [(order.dp, order.pp) for order in orders if isinstance(order, Assignment)]
+    numbers = ("pp", "dp", "zero_stage", "interleave", "global_batch_size")
     return UniformPlans(
         shape=shape,
-        pp=numbers("pp"),
-        dp=numbers("dp"),
-        zero_stage=numbers("zero_stage"),
-        interleave=numbers("interleave"),
-        global_batch_size=numbers("global_batch_size"),
-        pipeline_inner=_each(
-            table["group_order"], lambda order: order is GroupOrder.PIPELINE_INNER
-        ).to_numpy(np.bool_),
+        **{name: table[name].to_numpy(dtype=np.int64) for name in numbers},
+        pipeline_inner=pipeline_inner.to_numpy(np.bool_),
         overlap_gradients=overlap.to_numpy(np.bool_),
-        assigned=np.array(
-            [
-                (order.dp, order.pp)
-                for order in table["group_order"]
-                if isinstance(order, Assignment)
-            ],
-            np.int64,
-        ),
+        assigned=np.array(assigned, np.int64),
     )
 
 

@@ -101,15 +101,12 @@ def varied_texts(designs: pd.DataFrame) -> list[str]:
 
 def plan_texts(designs: pd.DataFrame) -> list[str]:
     """Degrees of the best plans of design points, and where groups assigned to tiers are placed."""
-    return [
-        degrees_text(plan_of(point))
-        + (
-            ""
-            if point[LAYER_GROUPS] in {CONSECUTIVE, UNSTATED}
-            else f", {point[LAYER_GROUPS]} within a layer"
-        )
-        for point in designs.to_dict("records")
-    ]
+    found = []
+    for point in designs.to_dict("records"):
+        groups = point[LAYER_GROUPS]
+        where = "" if groups in {CONSECUTIVE, UNSTATED} else f", {groups} within a layer"
+        found.append(degrees_text(plan_of(point)) + where)
+    return found
 
 
 def front_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:

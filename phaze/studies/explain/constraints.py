@@ -22,20 +22,16 @@ LEFT_OPEN = frozenset({"dp", "overlap_gradients"})  # by what keeps a plan as it
 
 def constraint_keys() -> SettingTable:
     """What can be asked for: sizes of the accelerator, and one value of settings of a request."""
-    accelerator = [
-        Setting(each.key, Kind.INTEGER, each.help)
-        for each in CHIP_AXES
-        if each.is_size and not each.unit
-    ]
+    sizes = (each for each in CHIP_AXES if each.is_size and not each.unit)
+    accelerator = [Setting(each.key, Kind.INTEGER, each.help) for each in sizes]
     buffer = (
         Setting("glb_mib", Kind.INTEGER, "on-chip buffer, MiB", unit="MiB"),
         Setting("glb_bytes", Kind.INTEGER, "on-chip buffer, bytes", most=2**40, unit="bytes"),
     )
     settings = {setting.key: setting for setting in settings_for(Mode.EVALUATE).settings}
     of_a_request = (replace(settings[key], aliases=()) for key in ("chip", "hbm_size", *OF_A_PLAN))
-    return SettingTable(
-        (*accelerator, *buffer, *of_a_request), rivals=(frozenset({"glb_mib", "glb_bytes"}),)
-    )
+    rivals = frozenset(each.key for each in buffer)
+    return SettingTable((*accelerator, *buffer, *of_a_request), rivals=(rivals,))
 
 
 @dataclass(frozen=True)
@@ -84,24 +80,17 @@ class Constraint:
             open_axes |= {"tp2": None, "panels": None, "exchange": None}
         if asked == {LayoutName.ONE_D}:
             open_axes["exchange"] = [KeyExchange.GATHER.value]
-        return (
-            open_axes
-            | self.settings
-            | {"layout": [name.value for name in LayoutName if name in asked]}
-        )
+        layouts = [name.value for name in LayoutName if name in asked]
+        return open_axes | self.settings | {"layout": layouts}
 
     def _layouts(self, searched: set[LayoutName]) -> set[LayoutName]:
         """The layouts among ``searched`` that can have the values, else the one that can."""
         plan = self.of_the_plan
         if "layout" in plan:
             alone = LayoutName(plan["layout"])
-            # sequences that are cut with experts, whose keys are gathered, are searched beside one
-            # tensor axis
-            return (
-                {LayoutName.ONE_D}
-                if alone is LayoutName.SEQUENCE and plan.get("ep", 1) > 1
-                else {alone}
-            )
+            # sequences cut with experts, whose keys are gathered, are searched with one tensor axis
+            with_experts = alone is LayoutName.SEQUENCE and plan.get("ep", 1) > 1
+            return {LayoutName.ONE_D if with_experts else alone}
         if max(plan.get("tp2", 1), plan.get("panels", 1)) > 1:
             return {LayoutName.TWO_D}
         if plan.get("exchange", KeyExchange.GATHER.value) != KeyExchange.GATHER.value:
