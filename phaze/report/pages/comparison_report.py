@@ -30,9 +30,9 @@ class Outcome:
     """What a run found: plans by model, value and unit of its objective, a chip's area if known."""
 
     models: Mapping[str, PlanReport]
-    value: float | None
-    unit: str
-    area_mm2: float | None
+    value: float | None = None
+    unit: str = ""
+    area_mm2: float | None = None
 
 
 def comparison_report(before: FinishedRun, after: FinishedRun, comparison: Comparison) -> Report:
@@ -82,7 +82,7 @@ def _sections(
 def _outcome(run: FinishedRun) -> Outcome:
     best = run.result.best
     if best is None:
-        return Outcome({}, None, "", None)
+        return Outcome({})
     area_mm2 = best.accelerator.area_mm2 if best.accelerator else None
     return Outcome(best.models, best.value, unit_of(best), area_mm2)
 
@@ -112,15 +112,10 @@ def _terms(comparison: Comparison, model: str, answers: tuple[Outcome, Outcome])
         return None
     unknown = {term.name for term in terms} - TERMS.keys()
     assert not unknown, unknown
-    seconds = {
-        "before": {term.name: term.best_s for term in terms},
-        "after": {term.name: term.other_s for term in terms},
-    }
-    bars = [
-        IterationBar(name, each, answer.models[model].throughput_samples_per_s)
-        for (name, each), answer in zip(seconds.items(), answers, strict=True)
-    ]
-    return breakdown_figure(bars, _suffix(model, answers))
+    one, two = (answer.models[model].throughput_samples_per_s for answer in answers)
+    before = IterationBar("before", {term.name: term.best_s for term in terms}, one)
+    after = IterationBar("after", {term.name: term.other_s for term in terms}, two)
+    return breakdown_figure([before, after], _suffix(model, answers))
 
 
 def _exchanges_figure(exchanges: tuple[Exchange, ...], unit: str) -> Figure:

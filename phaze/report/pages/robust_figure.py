@@ -24,16 +24,11 @@ def robust_figure(points: PointsOfModel) -> Figure | None:
     widest = sorted(answer.influences, key=lambda each: -abs(each.value_high - each.value_low))
     rows = []
     for each in widest[:MOST]:
-        values, at = (each.value_low, each.value_high), each.switches_at
-        rows.append(
-            {
-                "constant": each.name,
-                "from": 100.0 * (min(values) - 1.0),
-                "to": 100.0 * (max(values) - 1.0),
-                "range": f"{number(each.low, 3)}x to {number(each.high, 3)}x",
-                "switches": "never" if at is None else f"from {number(at, 3)}x",
-            }
-        )
+        least, most = sorted(100.0 * (end - 1.0) for end in (each.value_low, each.value_high))
+        row = {"constant": each.name, "from": least, "to": most}
+        row["range"] = f"{number(each.low, 3)}x to {number(each.high, 3)}x"
+        at = each.switches_at
+        rows.append(row | {"switches": "never" if at is None else f"from {number(at, 3)}x"})
     names = alt.Axis(ticks=False, labelLimit=320)
     order = [row["constant"] for row in rows]
     titles = {

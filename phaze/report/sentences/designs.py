@@ -182,10 +182,10 @@ def whole_plan_text(plan: UniformPlan) -> str:
     return ", ".join([summary_text(plan), *_overlaps(plan)])
 
 
-def summary_text(plan: UniformPlan) -> str:
-    """A plan in one line, but for what runs beside computation."""
+def summary_text(plan: UniformPlan, degrees: str = "") -> str:
+    """A plan in one line, but for what runs beside computation; ``degrees`` may be in words."""
     always = f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}"
-    return ", ".join([plan_text(plan), *always, *plan_choices(plan)])
+    return ", ".join([degrees or plan_text(plan), *always, *plan_choices(plan)])
 
 
 def tight_memory_text(tight: TightMemory, best: DesignPoint) -> str:

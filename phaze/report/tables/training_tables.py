@@ -24,8 +24,8 @@ from phaze.studies.training_time.records import TrainingTime
 from phaze_common.numbers import FINE_DIGITS, number, percent, size_text, stage_memory_text
 from phaze_common.records import to_json
 from phaze_common.units import GIB
-from Solver.plan_report import PlanSummary
 
+NO_LIMIT = "; what there is, is not known, and so no limit"
 MOST_KEYS = 24  # of a launch that the terminal lists; JSON has all of them
 _WORDS = {KeyKind.NOT_EXPRESSIBLE: "ignored, as asked"}
 NOT_READ = (KeyKind.NOT_EXPRESSIBLE, KeyKind.UNKNOWN, KeyKind.USUAL)
@@ -149,9 +149,8 @@ def summary_table(evaluation: Evaluation) -> Table:
     plan, iteration, hardware = evaluation.degrees, evaluation.iteration, evaluation.hardware
     chosen = f"{len(iteration.stages)} stages that differ"
     if plan is not None:
-        summary = PlanSummary.of(plan, iteration.samples_per_s)
         formats = (str(plan.state_formats),) if plan.state_formats else ()
-        chosen = ", ".join([plan_text(summary), *plan_choices(summary), *formats])
+        chosen = ", ".join([plan_text(plan), *plan_choices(plan), *formats])
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
     rows = {
         "status": f"{iteration.status.value}{reason}",
@@ -179,11 +178,8 @@ def summary_table(evaluation: Evaluation) -> Table:
     if evaluation.offloads:
         has_bytes = evaluation.machine.host_bytes
         most = size_text(max(stage.host_bytes for stage in iteration.stages))
-        rows["host memory per device"] = (
-            f"{most} of {size_text(has_bytes)}"
-            if math.isfinite(has_bytes)
-            else f"{most}; what there is, is not known, and so no limit"
-        )
+        limit = f" of {size_text(has_bytes)}" if math.isfinite(has_bytes) else NO_LIMIT
+        rows["host memory per device"] = f"{most}{limit}"
     if hardware.accelerator is not None:
         rows["time within a layer"] = (
             "attributed along the critical path of its schedule on the cores"
@@ -246,23 +242,22 @@ def memory_table(iteration: Iteration, capacity_bytes: float) -> Table:
     """What the devices of each stage hold, and its seconds per micro-batch."""
     outside = any(stage.host_bytes for stage in iteration.stages)
     decimals = milliseconds_decimals(min(stage.forward_s for stage in iteration.stages))
-    rows = (
-        {
-            "stage": str(position),
-            "layers": str(len(stage.layers)),
-            "parameters": f"{stage.parameters:,}",
-            "forward ms": f"{stage.forward_s / MS:,.{decimals}f}",
-            "backward ms": f"{stage.backward_s / MS:,.{decimals}f}",
-            "state GiB": f"{stage.parameter_state_bytes / GIB:,.2f}",
-            "activations GiB": f"{stage.activation_bytes / GIB:,.2f}",
-            "workspace GiB": f"{stage.workspace_bytes / GIB:,.2f}",
-            "allocated GiB": f"{(stage.memory_bytes - stage.reserved_bytes) / GIB:,.2f}",
-            "total GiB": f"{stage.memory_bytes / GIB:,.2f}",
-            "fits": "yes" if stage.memory_bytes <= capacity_bytes else "no",
-            **({"host GiB": f"{stage.host_bytes / GIB:,.2f}"} if outside else {}),
+    rows = []
+    for position, stage in enumerate(iteration.stages, start=1):
+        seconds = {"forward ms": stage.forward_s, "backward ms": stage.backward_s}
+        sizes = {
+            "state GiB": stage.parameter_state_bytes,
+            "activations GiB": stage.activation_bytes,
+            "workspace GiB": stage.workspace_bytes,
+            "allocated GiB": stage.memory_bytes - stage.reserved_bytes,
+            "total GiB": stage.memory_bytes,
         }
-        for position, stage in enumerate(iteration.stages, start=1)
-    )
+        row = {"stage": str(position), "layers": str(len(stage.layers))}
+        row["parameters"] = f"{stage.parameters:,}"
+        row |= {name: f"{each / MS:,.{decimals}f}" for name, each in seconds.items()}
+        row |= {name: f"{size / GIB:,.2f}" for name, size in sizes.items()}
+        row["fits"] = "yes" if stage.memory_bytes <= capacity_bytes else "no"
+        rows.append(row | ({"host GiB": f"{stage.host_bytes / GIB:,.2f}"} if outside else {}))
     times = ("parameters", "layers", "forward ms", "backward ms")
     spared = ("allocated GiB", "workspace GiB", *times, "activations GiB")
     return Table.of("stages, per device and micro-batch", rows, words=(), spared=spared)

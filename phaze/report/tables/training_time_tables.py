@@ -13,7 +13,6 @@ from phaze.report.tables.training_tables import fullest_memory_text, panel, rate
 from phaze.studies.training_time.records import DAY_S, HOUR_S, FailureReport, TrainingTime
 from phaze.studies.training_time.run import PricedTraining
 from phaze_common.numbers import FINE_DIGITS, number, percent, size_text, time_text
-from Solver.plan_report import PlanSummary
 
 INTERRUPTIONS = {
     "checkpoints": "checkpoints",
@@ -46,7 +45,7 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
     yield "status", f"{training.status.value}{reason}"
     yield "devices", f"{training.devices:,} x {hardware.title} on {hardware.cluster}"
     plan = evaluation.uniform
-    chosen = summary_text(PlanSummary.of(plan, iteration.samples_per_s))
+    chosen = summary_text(plan)
     yield "plan", f"{chosen}; {_found(priced)}" if searched else chosen
     many = training.micro_batches_per_pipeline
     micro_batches = f"{many:,} micro-batch{'' if many == 1 else 'es'} per pipeline"

@@ -51,6 +51,11 @@ class ReadPoint:
         """Whether there is a plan."""
         return self.result is not None and self.result.value is not None
 
+    @property
+    def objective(self) -> float:
+        """What it reaches, 0 without a plan."""
+        return (self.result.value or 0.0) if self.result else 0.0
+
     def value(self, key: str) -> Any:
         """A setting as given, or as its run resolved it; None where neither says."""
         given = self.settings.get(key)

@@ -108,9 +108,7 @@ def drawn_points(points: PointSet) -> list[ReadPoint]:
     """All points, or of many an even choice by objective, with the best and some without a plan."""
     if len(points.points) <= MOST_BARS:
         return list(points.points)
-    ordered = sorted(
-        points.points, key=lambda point: -((point.result.value or 0.0) if point.result else 0.0)
-    )
+    ordered = sorted(points.points, key=lambda point: -point.objective)
     places = {round(place * (len(ordered) - 1) / (MOST_BARS - 1)) for place in range(MOST_BARS)}
     chosen = {ordered[place].number for place in places}
     return [point for point in points.points if point.number in chosen]

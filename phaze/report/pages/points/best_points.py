@@ -102,11 +102,8 @@ def _sentences(
 
 def _beside(series: Series, best: ReadPoint, value: float) -> Iterator[str]:
     """How close the others come."""
-    values = {
-        point.number: point.result.value or 0.0
-        for point in series.feasible
-        if point.result and point is not best
-    }
+    others = [point for point in series.feasible if point.result and point is not best]
+    values = {point.number: point.objective for point in others}
     equal = [str(place) for place, other in values.items() if other >= value * (1 - EQUAL)]
     if equal:
         points, are = ("Point", "is") if len(equal) == 1 else ("Points", "are")

@@ -36,9 +36,7 @@ def parallel_figure(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | N
     feasible = [point for point in points.points if point.feasible]
     if len(points.axes) < 2 or len(feasible) < 2:
         return None
-    ordered = sorted(
-        points.points, key=lambda point: (point.result.value or 0.0) if point.result else 0.0
-    )
+    ordered = sorted(points.points, key=lambda point: point.objective)
     step = max(1, -(-len(ordered) // MOST_LINES))
     chosen = ordered[::-1][::step][::-1]  # the best among them, and drawn last
     rows = [
