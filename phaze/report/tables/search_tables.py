@@ -30,7 +30,6 @@ from phaze_common.numbers import gib, rate
 from phaze_common.units import GIB
 from Solver.plan_report import PlanReport
 from Solver.results import (
-    HeterogeneousAnswer,
     ReferencePoint,
     SearchResult,
     SpaceSize,
@@ -63,16 +62,13 @@ def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) ->
             tables.append(chip_table(best.chip))
         print_tables([*tables, *front_tables(result)], stream, wide=wide)
         print_lines(answer_sentences(result, best), stream)
-    if result.heterogeneous is not None:
-        _print_stages_that_differ(result.heterogeneous, stream, wide=wide)
-
-
-def _print_stages_that_differ(answer: HeterogeneousAnswer, stream: TextIO, *, wide: bool) -> None:
-    if answer.best is not None:
+    answer = result.heterogeneous
+    if answer is not None and answer.best is not None:
         name = f"{label(answer.model)}, stages that differ"
         stages = stages_table(answer.best.plan, answer.best.stages)
         print_tables([stages, breakdown_table(answer.best.breakdown_s, name)], stream, wide=wide)
-    print_lines([heterogeneous_text(answer)], stream)
+    if answer is not None:
+        print_lines([heterogeneous_text(answer)], stream)
 
 
 def optimum_table(result: SearchResult) -> Table:
@@ -197,27 +193,21 @@ def milliseconds_decimals(seconds: float) -> int:
 
 def space_table(size: SpaceSize) -> Table:
     """What a study would evaluate."""
-    shapes = (
-        "shapes of plans (layout, degrees in a layer and their places, micro-batch size, "
-        "recomputation)"
-    )
-    counts = {
+    shapes = "layout, degrees in a layer and their places, micro-batch size, recomputation"
+    rows: dict[str, object] = {
         "accelerators": size.configurations,
         "memory sizes": size.memory_sizes,
         "micro-batch sizes": size.micro_batch_sizes,
         "models": size.models,
-        shapes: size.shapes,
+        f"shapes of plans ({shapes})": size.shapes,
         "design points": size.points,
     }
     if size.parts is not None and size.largest_part is not None:
-        counts |= {"parts": size.parts, "accelerators of the largest part": size.largest_part}
+        rows |= {"parts": size.parts, "accelerators of the largest part": size.largest_part}
     plans = "known once the model is traced" if size.plans is None else size.plans
-    rows = {**counts, "plans per accelerator and memory size": plans}
-    return Table.of(
-        "size of the space",
-        [{"what": name, "number": count} for name, count in rows.items()],
-        words={"what"},
-    )
+    rows["plans per accelerator and memory size"] = plans
+    cells = ({"what": name, "number": count} for name, count in rows.items())
+    return Table.of("size of the space", cells, words={"what"})
 
 
 def _against_expert(plan: PlanReport) -> str:

@@ -54,24 +54,23 @@ def result_text(result: PointResult, settings: Mapping[str, Any]) -> str:
 
 def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[Table]:
     """A row per point and model of it; then the points without a result and why."""
-    done, others = list(filter(_has_result, points)), []
-    for point in points:
-        if _has_result(point):
-            continue
-        result = point.point.result if point.point else None
-        others.append(
-            {
-                "point": str(point.number),
-                "settings": settings_text(sweep, point.settings),
-                "status": point.status,
-                "reason": point.problem if result is None else result.reason,
-            }
-        )
+    done = list(filter(_has_result, points))
     tables = [_results_table(sweep, done, points)] if done else []
-    if others:
-        words = {"settings", "status", "reason"}
-        tables.append(Table.of("points without an answer", others, words=words))
-    return tables
+    others = [
+        {
+            "point": str(point.number),
+            "settings": settings_text(sweep, point.settings),
+            "status": point.status,
+            "reason": point.point.result.reason if point.point else point.problem,
+        }
+        for point in points
+        if not _has_result(point)
+    ]
+    words = {"settings", "status", "reason"}
+    return [
+        *tables,
+        *([Table.of("points without an answer", others, words=words)] if others else []),
+    ]
 
 
 def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[SweptPoint]) -> Table:
@@ -124,15 +123,10 @@ def asked_rows(
     for point, size, found in zip(asked, sizes, there, strict=True):
         settings = point.combination.settings
         problem = f"{IMPOSSIBLE}: {point.problem}" if point.problem else "to compute"
-        rows.append(
-            {
-                "point": point.combination.number,
-                "model": _model_text(settings),
-                **{key: value_text(settings[key]) for key in sweep.swept if key != MODELS},
-                "design_points": size if size is not None else "",
-                "state": "already there" if found else problem,
-            }
-        )
+        row = {"point": point.combination.number, "model": _model_text(settings)}
+        row |= {key: value_text(settings[key]) for key in sweep.swept if key != MODELS}
+        row["design_points"] = "" if size is None else size
+        rows.append(row | {"state": "already there" if found else problem})
     return rows
 
 
