@@ -179,7 +179,7 @@ def _occupies(operator: ScheduledOperator, lane: Lane) -> bool:
 def _where(operator: ScheduledOperator) -> str:
     types = operator.cores.split("+")
     if operator.mode == ALL:
-        return "all " + " and ".join(types)
+        return f"all {' and '.join(types)}"
     return listed([f"{core_type} {_core(operator, core_type)}" for core_type in types])
 
 

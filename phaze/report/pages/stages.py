@@ -69,6 +69,5 @@ def _sent_s(pipeline: PipelineReport, stage: int) -> float:
     if pipeline.overlap_transfers:
         return 0.0
     chunks = range(stage, len(pipeline.forward_s), pipeline.pp)
-    return sum(pipeline.sent_s(True, chunk) for chunk in chunks) + sum(
-        pipeline.sent_s(False, chunk) for chunk in chunks
-    )
+    ways = (sum(pipeline.sent_s(forward, chunk) for chunk in chunks) for forward in (True, False))
+    return sum(ways)

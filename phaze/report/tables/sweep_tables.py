@@ -66,11 +66,8 @@ def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[Table]:
         for point in points
         if not _has_result(point)
     ]
-    words = {"settings", "status", "reason"}
-    return [
-        *tables,
-        *([Table.of("points without an answer", others, words=words)] if others else []),
-    ]
+    rest = Table.of("points without an answer", others, words={"settings", "status", "reason"})
+    return [*tables, rest] if others else tables
 
 
 def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[SweptPoint]) -> Table:

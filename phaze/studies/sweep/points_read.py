@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -139,11 +140,8 @@ def _of_sweep(folder: Path) -> Iterator[ReadPoint]:
 def _asked(folder: Path) -> dict[str, Any]:
     """Settings of the sweep by key; those that it sweeps stand in the table's rows."""
     path = folder / SWEEP
-    try:
-        document = parse_yaml(artefact_bytes(path).decode(), str(path))
-    except (PhazeError, OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path) from error
-    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+    document = _document(path)
+    if not document or not all(isinstance(key, str) for key in document):
         raise _unreadable(path)
     given = file_formats.STUDY.current(document, str(path))
     return {key: _alone(value) for key, value in given.items() if key != NAME}
@@ -193,12 +191,16 @@ def _point(folder: Path, row: Mapping[str, Any], settings: Mapping[str, Any]) ->
 
 
 def _study(folder: Path) -> dict[str, Any]:
-    try:
-        document = parse_yaml(artefact_bytes(folder / STUDY).decode(), str(folder / STUDY))
-    except (PhazeError, OSError, UnicodeDecodeError):
-        return {}  # the point's result says all that is needed of it
-    known: dict[str, Any] = document if isinstance(document, dict) else {}
-    return file_formats.STUDY.current(known, str(folder / STUDY)) if known else known
+    known = _document(folder / STUDY)  # else the point's result says all that is needed of it
+    return file_formats.STUDY.current(known, str(folder / STUDY)) if known else {}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """What a YAML file says; nothing where it cannot be read."""
+    with suppress(PhazeError, OSError, UnicodeDecodeError):
+        document = parse_yaml(artefact_bytes(path).decode(), str(path))
+        return document if isinstance(document, dict) else {}
+    return {}
 
 
 def _alone(value: Any) -> Any:
