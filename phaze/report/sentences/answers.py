@@ -97,10 +97,11 @@ def chip_sentences(report: ChipReport) -> Iterator[str]:
         f"{' with its share of the server' if has_server else ''}"
     )
     for model, use in report.uses.items():
-        beside = f" and {number(use.beside_j)} J for the optimizer, gradients and messages between "
+        others = "for the optimizer, gradients and messages between stages"
+        beside = f" and {number(use.beside_j)} J {others}" if use.beside_j else ""
         yield (
             f"{label(model)}: {number(use.average_w)} W per chip on average, "
-            f"{number(use.sample_j)} J per sample{f'{beside}stages' if use.beside_j else ''}; "
+            f"{number(use.sample_j)} J per sample{beside}; "
             f"a million tokens cost {number(use.usd_per_million_tokens)} $ and "
             f"{number(use.kg_per_million_tokens)} kg CO2e on the whole cluster"
         )
@@ -132,21 +133,19 @@ def in_noise_text(close: PlansInNoise) -> str:
             f"no other plan is within {noise} of the best, which is as far as predictions can "
             "tell plans apart"
         )
-    alike = ", ".join(
-        f"{name.replace('_', ' ')} {value}"
-        for name, value in close.alike.items()
-        if value not in ("1", "False")
-    )
-    varied = ", ".join(
-        f"{name.replace('_', ' ')} {' or '.join(values)}" for name, values in close.varied.items()
-    )
-    closed = f", and perhaps those of {close.closed_shapes:,} shapes of which only a bound is known"
-    several = f"{close.plans:,} plans (the best among them) are"
+    shared = {name: value for name, value in close.alike.items() if value not in ("1", "False")}
+    alike = [f"{name.replace('_', ' ')} {value}" for name, value in shared.items()]
+    varied = [f"{name.replace('_', ' ')} {' or '.join(v)}" for name, v in close.varied.items()]
+    those, closed = "the best plan alone is", ""
+    if close.plans > 1:
+        those = f"{close.plans:,} plans (the best among them) are"
+    if close.closed_shapes:
+        shapes = f"{close.closed_shapes:,} shapes of which only a bound is known"
+        closed = f", and perhaps those of {shapes}"
     return (
-        f"{several if close.plans > 1 else 'the best plan alone is'} within {noise} of the best "
-        f"as far as is known{closed if close.closed_shapes else ''}; predictions cannot tell "
-        f"these apart: all have {alike or 'nothing in common'}"
-        + (f"; they differ in {varied}" if varied else "")
+        f"{those} within {noise} of the best as far as is known{closed}; predictions cannot tell "
+        f"these apart: all have {', '.join(alike) or 'nothing in common'}"
+        f"{'; they differ in ' if varied else ''}{', '.join(varied)}"
     )
 
 

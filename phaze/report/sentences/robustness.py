@@ -29,13 +29,13 @@ def robustness_sentences(answer: Robustness) -> Iterator[str]:
         )
     yield _least_regret(answer)
     deciding = [each.name for each in influences if each.switches_at is not None]
+    said = f"none of {len(influences)} constants changes the choice to another contender alone"
     if deciding:
-        yield (
+        said = (
             f"alone, {deciding[0]} changes the choice most; {len(deciding)} of {len(influences)} "
             "constants change it to another contender"
         )
-    else:
-        yield (f"none of {len(influences)} constants changes the choice to another contender alone")
+    yield said
     found = answer.searched
     proven = "all" if found.proven == answer.samples else f"{found.proven:,} of {answer.samples:,}"
     yield (
@@ -48,9 +48,9 @@ def robustness_sentences(answer: Robustness) -> Iterator[str]:
 
 
 def _least_regret(answer: Robustness) -> str:
-    least, undecided = answer.least_regret, answer.searched.undecided
-    rest = f"; of {undecided:,} other designs it is not known whether they have less"
-    rest = rest if undecided else ""
+    least, undecided, rest = answer.least_regret, answer.searched.undecided, ""
+    if undecided:
+        rest = f"; of {undecided:,} other designs it is not known whether they have less"
     if least == answer.chosen:
         return f"no {'contender' if rest else 'design'} has less regret at worst{rest}"
     return (

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Generic, TypeVar
 
 from GraphExtractor.names import label
@@ -83,9 +83,8 @@ class Answers:
     _runs: Cache[FinishedRun] = field(default_factory=lambda: Cache(CACHED_RUNS))
     _pages: Cache[str] = field(default_factory=lambda: Cache(CACHED_PAGES))
     _reading: threading.RLock = field(default_factory=threading.RLock)
-    _searching: threading.Lock = field(
-        default_factory=threading.Lock
-    )  # a search takes all cores that there are
+    # a search takes all cores that there are
+    _searching: threading.Lock = field(default_factory=threading.Lock)
 
     def page(self) -> str:
         """The page of all, or of the one run."""
@@ -149,17 +148,16 @@ class Answers:
         return page(points_report(self.points, link), Served("", None))
 
     def _point(self, number_: int) -> ReadPoint:
-        found = next((point for point in self.points.points if point.number == number_), None)
-        if found is None:
-            raise NoSuchPointError
-        return found
+        for point in self.points.points:
+            if point.number == number_:
+                return point
+        raise NoSuchPointError
 
     def _run(self, number_: int) -> FinishedRun:
         folder = self._point(number_).folder
         if folder is None:
             raise NoSuchPointError
-        own: Path = folder
-        return self._runs.get(number_, lambda: open_run(own, self.run_code))
+        return self._runs.get(number_, partial(open_run, folder, self.run_code))
 
 
 def _plan_sentences(run: FinishedRun) -> list[str]:
@@ -171,9 +169,8 @@ def _plan_sentences(run: FinishedRun) -> list[str]:
     for model, plan in best.models.items():
         took = f"{time_text(plan.time_per_batch_s)} per iteration on {plan.devices_used:,} devices"
         found.append(f"{label(model)}: {whole_plan_text(plan)}; {took}.")
-        found.append(
-            f"The fullest stage uses {size_text(plan.memory_bytes)} of {size_text(plan.hbm_bytes)}."
-        )
+        used = f"{size_text(plan.memory_bytes)} of {size_text(plan.hbm_bytes)}"
+        found.append(f"The fullest stage uses {used}.")
     binding = sorted(best.limits, key=lambda limit: -limit.unlimited_gain)
     return found + [limit.words for limit in binding[:2]]
 

@@ -90,12 +90,8 @@ def application(answers: Answers, token: str) -> Any:
         logger.warning("%s", error)
         return problem(500, str(error))
 
-    handlers: Any = {
-        404: missing,
-        NoSuchPointError: missing,
-        InputError: refused,
-        PhazeError: failed,
-    }
+    handlers: Any = {404: missing, NoSuchPointError: missing}
+    handlers |= {InputError: refused, PhazeError: failed}
     routes = [
         Route("/", whole),
         Route("/points/{number:int}/", of_point),

@@ -1,7 +1,7 @@
 """The best design that has what was asked for, beside the best of all."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,17 +103,16 @@ def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
         InputError: the model or the devices cannot have them; says which they can.
     """
     settings = constraint.within(search.request.plan.layout)
-    if constraint.of_the_plan.get("sequence_parallel"):
-        asked = constraint.of_the_plan.get("tp")
-        stated = search.request.plan.tp if asked is None else (asked,)
-        widths = [width for width in stated if width > 1]
-        if not widths:
-            given = "sequence parallelism splits what tensor parallelism leaves whole"
-            raise InputError(
-                f"--instead {constraint.asked}: {given}; ask for a tp above 1 with it, such as tp=2"
-            )
-        settings["tp"] = widths
     try:
+        if constraint.of_the_plan.get("sequence_parallel"):
+            tp = constraint.of_the_plan.get("tp")
+            stated = search.request.plan.tp if tp is None else (tp,)
+            settings["tp"] = [width for width in stated if width > 1]
+            if not settings["tp"]:
+                raise InputError(
+                    "sequence parallelism splits what tensor parallelism leaves whole; ask for a "
+                    "tp above 1 with it, such as tp=2"
+                )
         return request_of(search.finished, settings)
     except InputError as error:
         raise InputError(f"--instead {constraint.asked}: {error}") from error
@@ -240,15 +239,12 @@ def _outside(hardware: DesignedChips, axes: Mapping[str, int]) -> Accelerator:
     first = hardware.accelerators.variants[0]
     chip = Accelerator(
         **axes,
-        area_mm2=0.0,
+        area_mm2=float(area_mm2(**axes, platform=hardware.platform)),
         memory_system=first.memory,
         frequency_hz=first.frequency_hz,
         links=first.links,
     )
-    if hardware.space is not None:
-        return hardware.space.with_area(chip)
-    area = area_mm2(**axes, platform=hardware.platform)
-    return replace(chip, area_mm2=float(area))
+    return chip if hardware.space is None else hardware.space.with_area(chip)
 
 
 def _nobody_has(space: AcceleratorSet, constraint: Constraint, axes: Mapping[str, int]) -> str:
