@@ -21,7 +21,7 @@ from GraphExtractor.graph import ModelGraph, Recompute
 from GraphExtractor.storage import load_or_extract
 from phaze.settings.problem import hardware_of, hardware_report, memory_sizes, single_plan
 from phaze.settings.request import Request, StatedChunks, StatedStages
-from phaze.studies.certainty import time_intervals
+from phaze.studies.prediction_errors import time_intervals
 from phaze_common.errors import InputError
 from Solver.results import HardwareReport
 

@@ -16,7 +16,7 @@ from phaze.studies.explain.repeat import place_of
 from phaze_common.errors import InputError
 from phaze_common.run_files import BEST
 
-MOST_CHANGES = 8  # of a plan until a program can be told it
+MOST_CHANGES = 8  # of a plan until a program supports it
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ def nearest(
     """The plan of ``path``, changed as little as ``exporter`` needs to support it.
 
     Raises:
-        InputError: the plan cannot be read, or no change makes it one that the program can be told.
+        InputError: the plan cannot be read, or no change makes it one that the program supports.
     """
     first = launch = launch_of(path, given, run_code)
     changes, reasons = dict[str, object](), list[str]()

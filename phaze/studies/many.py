@@ -62,7 +62,7 @@ def evaluated_many(
     hardware, base = hardware_of(request), plan_space(request, request.workload.models[0].name).base
     full = table.assign(**{name: getattr(base, name) for name in COLUMNS if name not in table})
     if devices is not None:
-        full["dp"] = _replicas(full, devices, stated="dp" in table)
+        full["dp"] = _replicas(full, devices, given="dp" in table)
     if "panels" not in table:
         model = find_model(request.workload.models[0].name)
         usual = usual_panels(Situation((model,), request.records))
@@ -132,7 +132,7 @@ class _LayerCosts:
         return hardware.proven(graph, plan.recompute, layer_groups(plan, hardware.cluster))
 
 
-def _replicas(table: pd.DataFrame, devices: int, *, stated: bool) -> pd.Series[int]:
+def _replicas(table: pd.DataFrame, devices: int, *, given: bool) -> pd.Series[int]:
     """Data parallel degrees that use so many devices: as stated, or what other degrees leave.
 
     Raises:
@@ -141,7 +141,7 @@ def _replicas(table: pd.DataFrame, devices: int, *, stated: bool) -> pd.Series[i
     degrees = ("tp", SECOND_AXIS, "pp", "cp")
     inner = np.prod([table[name].to_numpy(dtype=np.int64) for name in degrees], axis=0)
     wrong = (inner < 1) | (devices % np.maximum(inner, 1) != 0)
-    if stated:
+    if given:
         wrong |= inner * table["dp"].to_numpy(dtype=np.int64) != devices
     for row in np.flatnonzero(wrong)[:1].tolist():
         of_plan = {name: int(table[name].iloc[row]) for name in degrees}
@@ -151,10 +151,10 @@ def _replicas(table: pd.DataFrame, devices: int, *, stated: bool) -> pd.Series[i
             if degree < 1:
                 raise InputError(f"plan {row}: {name} is {degree}; it must be at least 1")
         try:
-            replicas_of(int(table["dp"].iloc[row]) if stated else None, devices, of_plan)
+            replicas_of(int(table["dp"].iloc[row]) if given else None, devices, of_plan)
         except InputError as error:
             raise InputError(f"plan {row}: {error}") from error
-    return table["dp"] if stated else (devices // inner)
+    return table["dp"] if given else (devices // inner)
 
 
 def _plans_of(shape: UniformPlan, table: pd.DataFrame, hardware: Hardware) -> UniformPlans:

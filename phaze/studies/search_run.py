@@ -26,11 +26,10 @@ from phaze.settings.file_contents import file_contents
 from phaze.settings.problem import front_of, hardware_of, hardware_report, search_problem
 from phaze.settings.request import Request
 from phaze.settings.resolve import resolve
-from phaze.studies.certainty import time_intervals
 from phaze.studies.fronts import fronts_of
 from phaze.studies.limits.limits import limits_of
 from phaze.studies.limits.memory_room import tight_memory
-from phaze.studies.plans_in_noise import plans_in_noise
+from phaze.studies.prediction_errors import plans_within_error, time_intervals
 from phaze.studies.sweep.points import key_of
 from phaze_common.errors import DefectError
 from phaze_common.files import check_writable
@@ -130,7 +129,7 @@ def _in_noise(searched: Searched, best: DesignPoint) -> PlansInNoise | None:
         return None
     same = (group.key.model, best.hbm_bytes)
     groups = [e for e in searched.groups if (e.key.model, e.key.memory_bytes) == same]
-    return plans_in_noise(groups, row, plan.time_per_batch_s)
+    return plans_within_error(groups, row, plan.time_per_batch_s)
 
 
 def _with_intervals(best: DesignPoint, records: HardwareRecords) -> DesignPoint:

@@ -261,7 +261,7 @@ def _panel(axis: AxisValues, sensitivity: Sensitivity, tallest: float) -> Figure
     }
     titles = {"value:N": title, "reached:Q ,.6~r": unit}
     titles |= {"bound:Q ,.6~r": "none more than", "words:N": f"best {sensitivity.what}"}
-    told = at | {"tooltip": tips(titles)}
+    marked = at | {"tooltip": tips(titles)}
     bounded = base.transform_filter("isValid(datum.bound)")
     proven, not_proven = map(base.transform_filter, ("datum.proven", "!datum.proven"))
     dot = {"color": colour("mark"), "size": 46, "opacity": 1}
@@ -269,10 +269,10 @@ def _panel(axis: AxisValues, sensitivity: Sensitivity, tallest: float) -> Figure
         size=190, color=colour("accent"), **RING
     )
     layers = [
-        bounded.mark_rule(color=colour("faint"), strokeWidth=2).encode(y2="bound:Q", **told),
-        proven.mark_circle(**dot).encode(**told),
-        not_proven.mark_point(fill=colour("page"), **dot).encode(**told),
-        ring.encode(**told),
+        bounded.mark_rule(color=colour("faint"), strokeWidth=2).encode(y2="bound:Q", **marked),
+        proven.mark_circle(**dot).encode(**marked),
+        not_proven.mark_point(fill=colour("page"), **dot).encode(**marked),
+        ring.encode(**marked),
     ]
     if all(each.value.isdecimal() for each in axis.values):  # by size
         line = base.mark_line(color=colour("faint"), strokeWidth=1, tooltip=None)

@@ -297,9 +297,9 @@ def titled(table: Table) -> Table:
     return replace(table, title=capitalised(table.title))
 
 
-def sentences(remark: str) -> tuple[str, ...]:
-    """A remark as a sentence, where there is one."""
-    return (f"{capitalised(remark)}.",) if remark else ()
+def sentences(sentence: str) -> tuple[str, ...]:
+    """A sentence with its capital and full stop, where there is one."""
+    return (f"{capitalised(sentence)}.",) if sentence else ()
 
 
 def _numbers(

@@ -85,12 +85,12 @@ def _not_read(launch: LaunchReading) -> Iterator[str]:
     for kind in NOT_READ:
         keys = launch.of_kind(kind)
         if keys:
-            told = dict[str, list[str]]()
+            by_reason = dict[str, list[str]]()
             for key in keys[:room]:
-                told.setdefault(key.reason, []).append(key.text)
+                by_reason.setdefault(key.reason, []).append(key.text)
             texts = [
                 f"{', '.join(names)} ({reason})" if reason else ", ".join(names)
-                for reason, names in told.items()
+                for reason, names in by_reason.items()
             ]
             if len(keys) > room:
                 texts.append(f"{len(keys) - room} more (--format json lists them)")

@@ -106,8 +106,8 @@ def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
     try:
         if constraint.of_the_plan.get("sequence_parallel"):
             tp = constraint.of_the_plan.get("tp")
-            stated = search.request.plan.tp if tp is None else (tp,)
-            settings["tp"] = [width for width in stated if width > 1]
+            searched = search.request.plan.tp if tp is None else (tp,)
+            settings["tp"] = [width for width in searched if width > 1]
             if not settings["tp"]:
                 raise InputError(
                     "sequence parallelism splits what tensor parallelism leaves whole; ask for a "

@@ -136,8 +136,8 @@ def _offered(chip: Accelerator, space: DesignSpace) -> Accelerator:
 def _changes(asked: str, settings: Mapping[str, object]) -> dict[str, object]:
     """The settings that differ, by key."""
     changes: dict[str, object] = {}
-    stated = settings.get("constants")
-    constants = list(stated) if isinstance(stated, list) else []
+    earlier = settings.get("constants")
+    constants = list(earlier) if isinstance(earlier, list) else []
     for part in asked.split(SEPARATOR):
         key, equals, text = (each.strip() for each in part.partition("="))
         if not equals or not key or not text:

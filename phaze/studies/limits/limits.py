@@ -51,7 +51,7 @@ def limits_of(
 ) -> tuple[Limit, ...]:
     """The limits of ``best``, the optimum of ``run``; an earlier run may have found them.
 
-    ``groups`` are the points of the search. On devices that exist only memory is told
+    ``groups`` are the points of the search. On devices that exist only memory is searched
     (``device_limits`` says why).
     """
     hardware, accelerator = run.hardware, best.accelerator

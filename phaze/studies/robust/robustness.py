@@ -197,7 +197,7 @@ def _influences(
     sampler: Sampler, rows: IntArray, constants: Sequence[UncertainConstant], alone: FloatArray
 ) -> list[Influence]:
     """What each constant does; ``alone`` are values as stated, then at both ends of each range."""
-    stated, lost = alone[0, 0], _regrets(alone, alone.max(axis=1))[:, 0]
+    nominal, lost = alone[0, 0], _regrets(alone, alone.max(axis=1))[:, 0]
     switches = []
     for place, constant in enumerate(constants):
         for row, end in enumerate((constant.low, constant.high), start=1 + 2 * place):
@@ -212,8 +212,8 @@ def _influences(
             name=constant.name,
             low=constant.low,
             high=constant.high,
-            value_low=float(alone[1 + 2 * place, 0] / stated),
-            value_high=float(alone[2 + 2 * place, 0] / stated),
+            value_low=float(alone[1 + 2 * place, 0] / nominal),
+            value_high=float(alone[2 + 2 * place, 0] / nominal),
             regret_low=float(lost[1 + 2 * place]),
             regret_high=float(lost[2 + 2 * place]),
             switches_at=min(factors.get(place, ()), key=_distance, default=None),

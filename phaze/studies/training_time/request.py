@@ -123,9 +123,9 @@ def _check_one_model(names: Sequence[str]) -> None:
         )
 
 
-def _rest(stated: Mapping[str, object]) -> dict[str, object]:
+def _rest(given: Mapping[str, object]) -> dict[str, object]:
     """Settings of the plan and its hardware, or of the search."""
-    return {key: value for key, value in stated.items() if key not in training_settings().keys}
+    return {key: value for key, value in given.items() if key not in training_settings().keys}
 
 
 def _training(
@@ -201,23 +201,23 @@ def _plan(
     return plan_request(file, path, above, run_code)
 
 
-def _refuse_others(mode: Mode, stated: Mapping[str, object], why: str) -> None:
+def _refuse_others(mode: Mode, given: Mapping[str, object], why: str) -> None:
     """Refuse settings that only the other mode takes."""
-    for key in stated:
+    for key in given:
         if key not in settings_for(mode).keys:
             raise InputError(f"{shown(key, COMMAND_LINE)} {why}")
 
 
 def _warm_up(settings: TrainingSettings, request: Request) -> BatchSizeWarmUp | None:
-    stated = settings.batch_size_warmup
-    if stated is None:
+    given = settings.batch_size_warmup
+    if given is None:
         return None
-    if len(stated) != 3:
+    if len(given) != 3:
         raise InputError(
-            f"batch_size_warmup has {len(stated)} numbers, but must be three: START STEP SAMPLES, "
+            f"batch_size_warmup has {len(given)} numbers, but must be three: START STEP SAMPLES, "
             "for instance 16 16 6000000"
         )
-    warm_up = BatchSizeWarmUp(*stated)
+    warm_up = BatchSizeWarmUp(*given)
     check_warm_up(warm_up, request.plan.global_batch_size)
     return warm_up
 

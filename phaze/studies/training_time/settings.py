@@ -146,11 +146,11 @@ def _is_of_plans(axis: PlanAxis) -> bool:
     return field.holds_many or axis.axis.modes == EVALUATE or field.item is StageCuts
 
 
-def states_a_plan(stated: Mapping[str, object]) -> bool:
+def states_a_plan(given: Mapping[str, object]) -> bool:
     """Whether settings say what the plan is, without a word for values that a search chooses."""
-    fields = [field for field in request_fields() if field.key in plan_keys() & stated.keys()]
-    several = any(_several(stated[field.key], field.about) for field in fields)
-    return bool(plan_keys() & stated.keys()) and not several
+    fields = [field for field in request_fields() if field.key in plan_keys() & given.keys()]
+    several = any(_several(given[field.key], field.about) for field in fields)
+    return bool(plan_keys() & given.keys()) and not several
 
 
 def _several(value: object, about: About) -> bool:

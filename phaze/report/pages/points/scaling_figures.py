@@ -18,7 +18,7 @@ from phaze.studies.sweep.points_read import infeasible_text
 from phaze_common.numbers import number, percent, rate, share, time_text
 
 HEIGHT = 300
-TOLD = 4  # curves of which all are told in words
+FEW = 4  # curves, all of which are described
 FORMS = charts.SHAPES[:4]
 LOGARITHMIC = alt.Scale(type="log", nice=False, padding=10)
 WHICH = {
@@ -70,15 +70,15 @@ def scaling_figures(curves: Sequence[Curve]) -> tuple[Figure, ...]:
 def scaling_words(curves: Sequence[Curve]) -> tuple[str, ...]:
     """What kind of scaling it is, and how far each curve keeps to the ideal."""
     (kind,) = {curve.kind for curve in curves}
-    kept = sorted(
+    ordered = sorted(
         filter(_reached, curves), key=lambda curve: -(_reached(curve)[-1].efficiency or 0.0)
     )
-    told = kept if len(kept) <= TOLD else [kept[0], kept[-1]]
+    described = ordered if len(ordered) <= FEW else [ordered[0], ordered[-1]]
     some = (
-        f"Of {len(kept)} curves, that which keeps closest to the ideal and that which falls "
+        f"Of {len(ordered)} curves, that which keeps closest to the ideal and that which falls "
         "furthest behind:"
     )
-    return WHICH[kind], *([] if told is kept else [some]), *map(_kept, told)
+    return WHICH[kind], *([] if described is ordered else [some]), *map(_words, described)
 
 
 def _reached(curve: Curve) -> tuple[Step, ...]:
@@ -89,7 +89,7 @@ def _reached(curve: Curve) -> tuple[Step, ...]:
     return found if len(found) > 1 else ()
 
 
-def _kept(curve: Curve) -> str:
+def _words(curve: Curve) -> str:
     first, *_, last = _reached(curve)
     times = number((last.throughput or 0.0) / (first.throughput or 1.0), 3)
     without = ", ".join(f"{step.devices:,}" for step in curve.steps if step.throughput is None)
