@@ -155,8 +155,8 @@ def _slowest_over_mean(plan: PlanReport) -> float:
     return max(loads_s) * plan.pp / sum(loads_s)
 
 
-def chip_facts(one: Accelerator, two: Accelerator) -> Iterator[str]:
-    """What chip ``one`` has instead of what ``two`` has."""
+def chip_facts(one: Accelerator, two: Accelerator, area: str = "mm²") -> Iterator[str]:
+    """What chip ``one`` has instead of what ``two`` has; ``area`` is the unit of its area."""
     chips = (one, two)
     lanes, other_lanes = (chip.num_vc * chip.width_vc for chip in chips)
     if lanes != other_lanes:
@@ -176,7 +176,7 @@ def chip_facts(one: Accelerator, two: Accelerator) -> Iterator[str]:
     if one.frequency_hz != two.frequency_hz:
         yield "another clock"
     if one.area_mm2 != two.area_mm2:
-        yield f"{number(one.area_mm2)} instead of {number(two.area_mm2)} mm² of area"
+        yield f"{number(one.area_mm2)} instead of {number(two.area_mm2)} {area}"
 
 
 def _utilization(best: DesignPoint, other: DesignPoint) -> Iterator[str]:
@@ -208,7 +208,7 @@ def why(best: DesignPoint, references: Sequence[ReferencePoint]) -> Iterator[str
             yield _gap(against, names[model], mine.breakdown_s, its.breakdown_s)
             yield from _plan_changes(names[model], mine, its)
         assert best.accelerator is not None  # known chips are compared with designed ones
-        if facts := list(chip_facts(best.accelerator, nearest.accelerator)):
+        if facts := list(chip_facts(best.accelerator, nearest.accelerator, "mm² of area")):
             yield f"Beside {nearest.name} its chip has {listed(facts)}."
     for model, mine in best.models.items():
         expert = mine.expert
