@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from GraphExtractor.permission import EVERY_FILE, files_to_run
+from phaze.report.sentences.records import Explanation
 from phaze.runs import finished_run
 from phaze.runs.finished_run import FinishedRun
 from phaze.runs.plan_files import PlanFile
 from phaze.settings.request import Request, settings_for
 from phaze.settings.resolve import resolve
-from phaze.studies.explain.records import Explanation
 from phaze.studies.training_time.records import TrainingTime
 from phaze.studies.training_time.settings import all_settings
 from phaze_common.compiled_code import find_place
@@ -205,9 +205,9 @@ def explain(
     texts = _texts(instead, "instead", "texts such as num_tc=4,width=256")
     supposed = _texts(what_if, "what_if", "texts such as hbm_bandwidth=2x")
     find_place()
+    from phaze.report.sentences.explanation import explain as explained
     from phaze.studies.explain.alternatives import alternative
     from phaze.studies.explain.constraints import read_constraint
-    from phaze.studies.explain.explanation import explain as explained
     from phaze.studies.explain.repeat import repeat_search
 
     refusals = Refusals()

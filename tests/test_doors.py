@@ -124,7 +124,7 @@ MAY_WRITE = {
     "GraphExtractor/storage.py": "graphs by their content",
     "Solver/designs/shared_incumbent.py": "what parts of a search tell each other",
     "phaze/runs/kept_answers.py": "answers by their content",
-    "phaze/studies/robust/records.py": "robust.json of a run; what is no answer is set aside before",
+    "phaze/runs/robustness.py": "robust.json of a run; what is no answer is set aside before",
     "phaze/runs/run_directory.py": "files of a run, after check_replaceable",
     "phaze/studies/training_time/run.py": "files of a training time, after check_replaceable",
     "phaze/studies/sweep/": "tables and points of a sweep, after refuse_replacing",

@@ -19,6 +19,7 @@ ORDER = (
     ("phaze.python_words",),
     ("phaze.library",),
     ("phaze.studies",),
+    ("phaze.report.sentences",),
     ("phaze.validation",),
     ("phaze.exports", "phaze.runtime"),
     ("phaze.runs",),

@@ -14,7 +14,7 @@ from phaze_common.files import user_path
 
 if TYPE_CHECKING:
     from phaze.runs.finished_run import FinishedRun
-    from phaze.studies.robust.records import Robustness
+    from phaze.runs.robustness import Robustness
 
 MOST_SAMPLES, MOST_CONTENDERS = 100_000, 1000
 
@@ -50,7 +50,7 @@ def run(command: Robust) -> int:
         )
     from phaze import library
     from phaze.report.tables.robust_tables import print_robustness
-    from phaze.studies.robust.records import keep_robustness
+    from phaze.runs.robustness import keep_robustness
     from phaze_common.records import to_json
 
     run = library.open_run(user_path(command.run_folder), command.run_code)

@@ -26,10 +26,8 @@ def explanation_tables(explained: ErrorExplanation) -> list[Table]:
         predicted = f"{explained.runs} runs are predicted as measured"
         why = predicted if explained.runs else "no run was predicted"
         return [Table.of("nothing to explain", [{"why": why}], words={"why"})]
-    tables = [group_table(explained)] if explained.groups else []
-    if explained.causes:
-        tables.append(cause_table(explained))
-    return [*tables, contradiction_table(explained)] if explained.contradictions else tables
+    tables = group_table(explained), cause_table(explained), contradiction_table(explained)
+    return [table for table in tables if table.rows]
 
 
 def group_table(explained: ErrorExplanation) -> Table:

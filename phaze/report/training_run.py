@@ -61,28 +61,20 @@ def _check_rows(check: CheckRecord) -> Iterator[dict[str, object]]:
 
 
 def _row(stage: StageRecord) -> dict[str, object]:
-    measured, predicted = stage.measured, stage.predicted
-    mib = None if predicted.memory_bytes is None else round(predicted.memory_bytes / MIB, 1)
-    return {
-        "stage": stage.stage,
-        "layers": len(stage.layers),
-        "dp": stage.dp,
-        "tp": stage.tp,
-        "forward": round(measured.forward_s, 4),
-        "forward_cpu": round(measured.forward_processor_s, 4),
-        "forward_predicted": _rounded(predicted.forward_s),
-        "backward": round(measured.backward_s, 4),
-        "backward_cpu": round(measured.backward_processor_s, 4),
-        "backward_predicted": _rounded(predicted.backward_s),
-        "error": None if stage.processor_error is None else f"{stage.processor_error:+.1%}",
-        "communication": round(measured.communication_s, 4),
-        "idle": round(measured.idle_s, 4),
-        "update": round(measured.update_s, 4),
-        "state_mib": round(stage.state_bytes / MIB, 1),
-        "kept_mib": round(stage.kept_bytes / MIB, 1),
-        "resident_mib": round(stage.resident_bytes / MIB, 1),
-        "predicted_mib": mib,
-    }
+    predicted_bytes = stage.predicted.memory_bytes
+    row: dict[str, object] = {"stage": stage.stage, "layers": len(stage.layers)}
+    row |= {"dp": stage.dp, "tp": stage.tp}
+    for each in ("forward", "backward"):
+        row[each] = round(getattr(stage.measured, f"{each}_s"), 4)
+        row[f"{each}_cpu"] = round(getattr(stage.measured, f"{each}_processor_s"), 4)
+        row[f"{each}_predicted"] = _rounded(getattr(stage.predicted, f"{each}_s"))
+    row["error"] = None if stage.processor_error is None else f"{stage.processor_error:+.1%}"
+    for each in ("communication", "idle", "update"):
+        row[each] = round(getattr(stage.measured, f"{each}_s"), 4)
+    for each in ("state", "kept", "resident"):
+        row[f"{each}_mib"] = round(getattr(stage, f"{each}_bytes") / MIB, 1)
+    mib = None if predicted_bytes is None else round(predicted_bytes / MIB, 1)
+    return row | {"predicted_mib": mib}
 
 
 def _rounded(value: float | None) -> float | None:

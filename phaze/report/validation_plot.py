@@ -16,8 +16,7 @@ SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down")
 
 
 def draw(report: ValidationReport, path: Path) -> None:
-    """Draw predicted over measured seconds, both logarithmic, a colour per source, with the band of
-    10 % around equality.
+    """Draw predicted over measured seconds, logarithmic, with the band of 10 % around equality.
 
     The ending of ``path`` (.png or .svg) chooses the format.
 
@@ -50,11 +49,10 @@ def chart(report: ValidationReport, predicted: Sequence[RunResult]) -> dict[str,
 
     names = {}
     for each in report.sources:
+        runs = sum(run.source == each.source for run in predicted)
+        name = shortened(each.source, LONGEST_SOURCE)
         if each.rows:
-            runs = sum(run.source == each.source for run in predicted)
-            names[each.source] = (
-                f"{shortened(each.source, LONGEST_SOURCE)}: {each.time_mape:.1%} ({runs} runs)"
-            )
+            names[each.source] = f"{name}: {each.time_mape:.1%} ({runs} runs)"
     shown = list(names.values())
     both = [seconds for run in predicted for seconds in (run.measured_s, run.predicted_s)]
     times = [seconds for seconds in both if seconds is not None]
@@ -67,11 +65,7 @@ def chart(report: ValidationReport, predicted: Sequence[RunResult]) -> dict[str,
         for end in ends
     )
     runs_of = chart_of(
-        {
-            "measured": run.measured_s,
-            "predicted": run.predicted_s,
-            "source": names[run.source],
-        }
+        {"measured": run.measured_s, "predicted": run.predicted_s, "source": names[run.source]}
         for run in predicted
     )
     shapes = [SHAPES[place // len(SERIES) % len(SHAPES)] for place in range(len(shown))]

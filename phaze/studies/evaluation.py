@@ -21,15 +21,14 @@ from GraphExtractor.graph import ModelGraph, Recompute
 from GraphExtractor.storage import load_or_extract
 from phaze.settings.problem import hardware_of, hardware_report, memory_sizes, single_plan
 from phaze.settings.request import Request, StatedChunks, StatedStages
-from phaze.studies.certainty import time_intervals
+from phaze.studies.prediction_errors import time_intervals
 from phaze_common.errors import InputError
 from Solver.results import HardwareReport
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A plan on a machine, and what an iteration of it takes; ``degrees`` is the same plan by its
-    degrees (None: stages differ).
+    """A plan on a machine, by its ``degrees`` too (None: stages differ), and its iteration.
 
     ``price_sources`` say how much was measured, of hardware that was profiled, ``placement`` where
     the groups of a plan lie whose stages are alike, ``by_bytes`` what no formula describes. Graphs
@@ -49,12 +48,8 @@ class Evaluation:
     @property
     def time_intervals(self) -> tuple[TimeInterval, ...]:
         """How sure the time of an iteration is."""
-        return time_intervals(
-            self.hardware.records,
-            self.plan.model,
-            self.iteration.devices,
-            self.iteration.iteration_s,
-        )
+        found, records = self.iteration, self.hardware.records
+        return time_intervals(records, self.plan.model, found.devices, found.iteration_s)
 
     @property
     def offloads(self) -> bool:
@@ -75,8 +70,7 @@ class Evaluation:
 
 @dataclass(frozen=True, eq=False)
 class PreparedPlan:
-    """A plan with what its layers cost on the hardware of a request: ready to be priced, also with
-    other batch sizes."""
+    """A plan with what its layers cost: ready to be priced, also with other batch sizes."""
 
     degrees: UniformPlan
     costs: LayerCosts
@@ -112,18 +106,16 @@ def _of_stages(request: Request, stated: StatedStages) -> Evaluation:
         layers = []
         for placed, graph in zip(stages, graphs, strict=True):
             groups = layer_groups(placed.degrees, hardware.cluster, placed.first_device)
-            kept, again = (
-                hardware.attributed(hardware.proven(graph, mode, groups), groups, 0)
-                for mode in (Recompute.NONE, placed.degrees.recompute)
-            )
-            layers.append(RecomputableLayers(kept, again))
+            modes = (Recompute.NONE, placed.degrees.recompute)
+            proven = (hardware.proven(graph, mode, groups) for mode in modes)
+            kept, repeated = (hardware.attributed(each, groups, 0) for each in proven)
+            layers.append(RecomputableLayers(kept, repeated))
         iteration = iteration_of(PricedStages(stages, layers, machine))
     except InputError as error:
         raise InputError(f"{stated.source}: {error}") from error
     iteration = replace(iteration, stages=with_own_degrees(plan, iteration.stages))
-    return Evaluation(
-        plan, None, hardware_report(request), machine, iteration, output=request.output.output
-    )
+    found = Evaluation(plan, None, hardware_report(request), machine, iteration)
+    return replace(found, output=request.output.output)
 
 
 def prepared(request: Request) -> PreparedPlan:
@@ -147,11 +139,9 @@ def prepared(request: Request) -> PreparedPlan:
     if request.chunk_layers is not None:
         degrees = _as_stated(request, request.chunk_layers, degrees, graph)
     check_functions([graph], hardware.known_functions, strict=request.search.strict)
-    used = (
-        hardware.cluster
-        if request.chunk_layers is not None
-        else used_part(degrees, hardware.cluster)
-    )  # a search has placed it
+    used = hardware.cluster
+    if request.chunk_layers is None:  # else a search has placed it
+        used = used_part(degrees, hardware.cluster)
     placement = placement_of(degrees, hardware.cluster, used)
     hardware = hardware if used == hardware.cluster else hardware.in_cluster(used)
     groups = layer_groups(degrees, used)
@@ -169,16 +159,9 @@ def evaluation_of(request: Request, plan: PreparedPlan) -> Evaluation:
     names = layer_names(graph)
     chunks = tuple(tuple(names[layer] for layer in chunk) for chunk in chunk_layers(degrees, graph))
     whole = Plan.uniform(degrees, model, request.workload.sequence_length[0], chunks)
+    on_machine = hardware_report(request), plan.machine, iteration
     of_costs = plan.price_sources, plan.placement, plan.by_bytes
-    return Evaluation(
-        whole,
-        degrees,
-        hardware_report(request),
-        plan.machine,
-        iteration,
-        *of_costs,
-        output=request.output.output,
-    )
+    return Evaluation(whole, degrees, *on_machine, *of_costs, output=request.output.output)
 
 
 def _as_stated(
@@ -189,8 +172,9 @@ def _as_stated(
     Raises: InputError: they are not those of the model, or in an order in which they cannot run;
         names the file.
     """
+    workload = request.workload
     plan = Plan.uniform(
-        degrees, request.workload.models[0].name, request.workload.sequence_length[0], stated.layers
+        degrees, workload.models[0].name, workload.sequence_length[0], stated.layers
     )
     try:
         held = plan.as_uniform(layer_names(graph))

@@ -1,5 +1,4 @@
-"""What a run or a plan file asks to be launched, and the nearest plan that a program can be
-told."""
+"""The launch of a run or a plan file, and the nearest plan that a program supports."""
 
 from __future__ import annotations
 
@@ -17,13 +16,12 @@ from phaze.studies.explain.repeat import place_of
 from phaze_common.errors import InputError
 from phaze_common.run_files import BEST
 
-MOST_CHANGES = 8  # of a plan until a program can be told it
+MOST_CHANGES = 8  # of a plan until a program supports it
 
 
 @dataclass(frozen=True, eq=False)
 class Nearest:
-    """The nearest plan that a program can be told: what was changed, why, and how much longer an
-    iteration of it takes."""
+    """The nearest plan that a program supports: the changes, why, and how much slower it is."""
 
     launch: Launch
     changes: tuple[tuple[str, object], ...] = ()
@@ -34,8 +32,7 @@ class Nearest:
 def launch_of(
     path: Path, given: Mapping[str, object], run_code: frozenset[str] | None = frozenset()
 ) -> Launch:
-    """The plan of ``path``, a plan file, a best.json or the folder of a run, with ``given``
-    settings of the command line.
+    """The plan of ``path``, a plan file, a best.json or a run, with ``given`` settings.
 
     Raises:
         InputError: there is no plan, it cannot be priced, or its stages differ.
@@ -61,19 +58,17 @@ def nearest(
     given: Mapping[str, object],
     run_code: frozenset[str] | None = frozenset(),
 ) -> Nearest:
-    """The plan of ``path``, changed as little as ``exporter`` asks until it can be told; as it is
-    where it can.
+    """The plan of ``path``, changed as little as ``exporter`` needs to support it.
 
     Raises:
-        InputError: the plan cannot be read, or no change makes it one that the program can be told.
+        InputError: the plan cannot be read, or no change makes it one that the program supports.
     """
     first = launch = launch_of(path, given, run_code)
     changes, reasons = dict[str, object](), list[str]()
     for _ in range(MOST_CHANGES):
         if (refused := exporter.unsupported(launch)) is None:
-            slower = (
-                (launch.iteration_s or 0.0) / first.iteration_s - 1.0 if first.iteration_s else 0.0
-            )
+            seconds, first_s = launch.iteration_s or 0.0, first.iteration_s
+            slower = seconds / first_s - 1.0 if first_s else 0.0
             return Nearest(launch, tuple(changes.items()), tuple(reasons), slower)
         reasons.append(refused.what)
         if not refused.nearest:

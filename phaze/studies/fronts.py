@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from Estimator.chips.axes import COLUMNS, SIZES, VARIED
+from phaze.report.sentences.designs import EQUAL
 from phaze.runs.design_tables import axis_column, chip_of, plan_of
-from phaze.studies.wording import EQUAL
 from phaze_common.choices import FrontAxis
 from Solver.front_records import FrontChip, ModelFront
 
@@ -20,8 +20,7 @@ MOST_CHIPS = 12
 
 
 def fronts_of(designs: pd.DataFrame, axes: Sequence[FrontAxis]) -> tuple[ModelFront, ...]:
-    """The front of each model of ``designs`` over ``axes``; none where no chips were designed, or
-    one axis alone decides."""
+    """The front of each model over ``axes``; none of one axis, or where no chips were designed."""
     if len(axes) < 2 or not {*COLUMNS} <= {*designs.columns}:
         return ()
     front = designs[designs["on_front"]]
@@ -32,8 +31,7 @@ def fronts_of(designs: pd.DataFrame, axes: Sequence[FrontAxis]) -> tuple[ModelFr
 
 
 def _front(points: pd.DataFrame, model: str, axes: Sequence[FrontAxis]) -> ModelFront:
-    """Of equally fast plans of a chip that with the least of the other axes stands for it, the last
-    axis first."""
+    """Of equally fast plans of a chip that with the least of the other axes stands for it."""
     amounts = [
         axis_column(points, axis) for axis in reversed(axes) if axis is not FrontAxis.THROUGHPUT
     ]
@@ -43,15 +41,10 @@ def _front(points: pd.DataFrame, model: str, axes: Sequence[FrontAxis]) -> Model
     )
     same = [*SIZES, *(name for name in VARIED if name in points)]
     by_chip = [part for _, part in ordered.groupby(same, sort=False, dropna=False, observed=True)]
-    shown = np.unique(
-        np.linspace(0, len(by_chip) - 1, min(MOST_CHIPS, len(by_chip))).round().astype(int)
-    )
-    return ModelFront(
-        model,
-        tuple(axes),
-        len(by_chip),
-        tuple(_chip(by_chip[place], axes) for place in shown.tolist()),
-    )
+    places = np.linspace(0, len(by_chip) - 1, min(MOST_CHIPS, len(by_chip)))
+    shown = np.unique(places.round().astype(int))
+    chips = (_chip(by_chip[place], axes) for place in shown.tolist())
+    return ModelFront(model, tuple(axes), len(by_chip), tuple(chips))
 
 
 def _chip(points: pd.DataFrame, axes: Sequence[FrontAxis]) -> FrontChip:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from Estimator.coverage import check_functions
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import Assignment
+from Estimator.plans.axes import PLAN_AXES
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.layer_costs import LayerCosts
@@ -28,11 +29,20 @@ from phaze.settings.problem import hardware_of, memory_sizes, plan_space
 from phaze.settings.request import Request
 from phaze_common.choices import GroupOrder, TensorLayout
 from phaze_common.errors import InputError
+from phaze_common.setting_fields import BOTH
 from Solver.hardware import Hardware
 
 if TYPE_CHECKING:
     import pandas as pd
 
+OF_THE_REQUEST = tuple(  # fields of a plan that all plans of a table share
+    dict.fromkeys(
+        each.attribute.partition(".")[0]
+        for each in PLAN_AXES
+        if not each.field.holds_many and each.axis.modes == BOTH
+    )
+)
+SECOND_AXIS = "tp2"  # which few plans have, so that refusals leave it out where it is 1
 RESULTS = ("iteration_s", "samples_per_s", "step_s", "memory_bytes", "feasible")
 
 
@@ -52,44 +62,35 @@ def evaluated_many(
     hardware, base = hardware_of(request), plan_space(request, request.workload.models[0].name).base
     full = table.assign(**{name: getattr(base, name) for name in COLUMNS if name not in table})
     if devices is not None:
-        full["dp"] = _replicas(full, devices, stated="dp" in table)
+        full["dp"] = _replicas(full, devices, given="dp" in table)
     if "panels" not in table:
-        usual = usual_panels(
-            Situation((find_model(request.workload.models[0].name),), request.records)
-        )
-        full["panels"] = np.where(
-            (full["layout"] == TensorLayout.TWO_D) & (full["tp"] * full["tp2"] > 1), usual, 1
-        )
+        model = find_model(request.workload.models[0].name)
+        usual = usual_panels(Situation((model,), request.records))
+        divided = (full["layout"] == TensorLayout.TWO_D) & (full["tp"] * full["tp2"] > 1)
+        full["panels"] = np.where(divided, usual, 1)
     full["group_order"] = _each(full["group_order"], lambda value: _order(value, hardware.cluster))
     full["groups"] = _each(full["group_order"], _inner)
     found = {name: np.full(len(table), np.nan) for name in RESULTS}
     graphs = _LayerCosts(request, hardware)
     parts: dict[Cluster, Hardware] = {}
-    for rows in full.groupby([*SHAPE_COLUMNS, "groups"], dropna=False, sort=False).indices.values():
+    of_graphs = [*SHAPE_COLUMNS, "groups"]
+    for rows in full.groupby(of_graphs, dropna=False, sort=False).indices.values():
         same = full.iloc[rows]
         first = same.iloc[0]
-        shape = UniformPlan(
-            **{name: _plain(getattr(base, name), first[name]) for name in SHAPE_COLUMNS},
-            global_batch_size=base.global_batch_size,
-            optimizer=base.optimizer,
-            precision=base.precision,
-            attention=base.attention,
-            stage_cuts=base.stage_cuts,
-            state_formats=base.state_formats,
-            group_order=first["groups"],
-        )
+        values = {name: _plain(getattr(base, name), first[name]) for name in SHAPE_COLUMNS}
+        values |= {name: getattr(base, name) for name in OF_THE_REQUEST}
+        shape = UniformPlan(**values, group_order=first["groups"])
         whole = _plans_of(shape, same, hardware)
         for used, placed in _by_used_part(whole, hardware.cluster).items():
-            beside = parts.setdefault(
-                used, hardware if used == hardware.cluster else hardware.in_cluster(used)
-            )
+            if used not in parts:
+                own = used == hardware.cluster
+                parts[used] = hardware if own else hardware.in_cluster(used)
+            machine = parts[used].machine(0, float(memory_sizes(request)[0]))
             for part in whole.some(placed).by_groups(used).values():
                 chosen, at = whole.some(placed[part]), np.asarray(rows)[placed[part]]
-                costs = graphs.of(chosen.plan(0), beside)
+                costs = graphs.of(chosen.plan(0), parts[used])
                 chosen.check(len(costs.graph.sequence), hardware.cluster, at)
-                prices = evaluate_many(
-                    chosen, costs, beside.machine(0, float(memory_sizes(request)[0]))
-                )
+                prices = evaluate_many(chosen, costs, machine)
                 for name in ("iteration_s", "step_s", "memory_bytes", "feasible"):
                     found[name][at] = getattr(prices, name)
                 found["samples_per_s"][at] = chosen.global_batch_size / prices.iteration_s
@@ -97,20 +98,16 @@ def evaluated_many(
 
 
 def _by_used_part(plans: UniformPlans, cluster: Cluster) -> dict[Cluster, NDArray[np.int64]]:
-    """Places of the plans that use the same part of ``cluster``: those whose groups lie alike are
-    asked once."""
+    """Places of plans by the part of ``cluster`` that they use."""
     if isinstance(plans.shape.group_order, Assignment) or len(cluster.tiers) == 1:
         return {cluster: np.arange(len(plans))}
     _, first, place = np.unique(plans.places, return_index=True, return_inverse=True)
     used = [used_part(plans.plan(index), cluster) for index in first.tolist()]
-    return {
-        each: np.flatnonzero(
-            np.isin(
-                place.reshape(-1), [number for number, other in enumerate(used) if other == each]
-            )
-        )
-        for each in dict.fromkeys(used)
-    }
+    found = dict[Cluster, NDArray[np.int64]]()
+    for part in dict.fromkeys(used):
+        same = [number for number, other in enumerate(used) if other == part]
+        found[part] = np.flatnonzero(np.isin(place.reshape(-1), same))
+    return found
 
 
 class _LayerCosts:
@@ -135,62 +132,47 @@ class _LayerCosts:
         return hardware.proven(graph, plan.recompute, layer_groups(plan, hardware.cluster))
 
 
-def _replicas(table: pd.DataFrame, devices: int, *, stated: bool) -> pd.Series[int]:
-    """Data parallel degrees that use so many devices: those of the table, if it has any, else what
-    other degrees leave for them.
+def _replicas(table: pd.DataFrame, devices: int, *, given: bool) -> pd.Series[int]:
+    """Data parallel degrees that use so many devices: as stated, or what other degrees leave.
 
     Raises:
         InputError: a plan uses another number of devices, or cannot use so many; names its row.
     """
-    degrees = ("tp", "tp2", "pp", "cp")
+    degrees = ("tp", SECOND_AXIS, "pp", "cp")
     inner = np.prod([table[name].to_numpy(dtype=np.int64) for name in degrees], axis=0)
     wrong = (inner < 1) | (devices % np.maximum(inner, 1) != 0)
-    if stated:
+    if given:
         wrong |= inner * table["dp"].to_numpy(dtype=np.int64) != devices
     for row in np.flatnonzero(wrong)[:1].tolist():
-        of_plan = {
-            name: int(table[name].iloc[row])
-            for name in degrees
-            if name != "tp2" or table[name].iloc[row] != 1
-        }
+        of_plan = {name: int(table[name].iloc[row]) for name in degrees}
+        if of_plan[SECOND_AXIS] == 1:
+            del of_plan[SECOND_AXIS]
         for name, degree in of_plan.items():
             if degree < 1:
                 raise InputError(f"plan {row}: {name} is {degree}; it must be at least 1")
         try:
-            replicas_of(int(table["dp"].iloc[row]) if stated else None, devices, of_plan)
+            replicas_of(int(table["dp"].iloc[row]) if given else None, devices, of_plan)
         except InputError as error:
             raise InputError(f"plan {row}: {error}") from error
-    return table["dp"] if stated else (devices // inner)
+    return table["dp"] if given else (devices // inner)
 
 
 def _plans_of(shape: UniformPlan, table: pd.DataFrame, hardware: Hardware) -> UniformPlans:
-    def numbers(name: str) -> NDArray[np.int64]:
-        return table[name].to_numpy(dtype=np.int64)
-
     usual = hardware.machine(0, 0.0).software.overlap_gradients
     overlap = _each(
         table["overlap_gradients"],
         lambda value: usual if value is None or value != value else bool(value),
     )
+    orders = table["group_order"]
+    pipeline_inner = _each(orders, lambda order: order is GroupOrder.PIPELINE_INNER)
+    assigned = [(order.dp, order.pp) for order in orders if isinstance(order, Assignment)]
+    numbers = ("pp", "dp", "zero_stage", "interleave", "global_batch_size")
     return UniformPlans(
         shape=shape,
-        pp=numbers("pp"),
-        dp=numbers("dp"),
-        zero_stage=numbers("zero_stage"),
-        interleave=numbers("interleave"),
-        global_batch_size=numbers("global_batch_size"),
-        pipeline_inner=_each(
-            table["group_order"], lambda order: order is GroupOrder.PIPELINE_INNER
-        ).to_numpy(np.bool_),
+        **{name: table[name].to_numpy(dtype=np.int64) for name in numbers},
+        pipeline_inner=pipeline_inner.to_numpy(np.bool_),
         overlap_gradients=overlap.to_numpy(np.bool_),
-        assigned=np.array(
-            [
-                (order.dp, order.pp)
-                for order in table["group_order"]
-                if isinstance(order, Assignment)
-            ],
-            np.int64,
-        ),
+        assigned=np.array(assigned, np.int64),
     )
 
 
@@ -205,8 +187,7 @@ def _each(column: pd.Series[Any], read: Callable[[Any], object]) -> pd.Series[An
 
 
 def _inner(order: GroupOrder | Assignment) -> GroupOrder | Assignment:
-    """What decides where the groups lie that communicate within a layer; for all plans of one order
-    it is the same."""
+    """What decides where the groups of a layer lie; for all plans of one order it is the same."""
     return order.groups if isinstance(order, Assignment) else GroupOrder.DATA_INNER
 
 

@@ -1,5 +1,4 @@
-"""The best plan that a search finds for what one plan trains: the same model, batch, devices and
-framework."""
+"""The best plan that a search finds for the model, batch, devices and framework of a plan."""
 
 from __future__ import annotations
 
@@ -19,11 +18,8 @@ MOST_MICRO_BATCH = 8  # that is tried, in powers of two
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best ``plan`` of a search (None: none fits), and the part of the time of the plan beside
-    it that it ``saves``.
-
-    Where that one does not ``fit``, there is no time of it to save.
-    """
+    """The best ``plan`` of a search, if one fits, and the part of the time of another plan that it
+    ``saves``; nothing where the other one does not fit (``fits``)."""
 
     plan: PlanReport | None
     saves: float
@@ -63,12 +59,10 @@ def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> 
     )
     request = request.with_settings(output=evaluation.output)
     fits = evaluation.iteration.status is not Status.INFEASIBLE
-    found = search(
-        run_of(request, progress or SilentProgress()), hardware_report(request), ""
-    ).result.best
+    run = run_of(request, progress or SilentProgress())
+    found = search(run, hardware_report(request), "").result.best
     if found is None:
         return Optimum(None, 0.0, fits)
-    best = next(iter(found.models.values()))
-    return Optimum(
-        best, 1.0 - best.time_per_batch_s / evaluation.iteration.iteration_s if fits else 0.0, fits
-    )
+    (best,) = found.models.values()
+    saves = 1.0 - best.time_per_batch_s / evaluation.iteration.iteration_s
+    return Optimum(best, saves if fits else 0.0, fits)

@@ -1,8 +1,7 @@
-"""Searches a design space in parts, which the executors of sweeps run, and joins them to one run
-with one certificate.
+"""Searches a design space in parts and joins them to one run with one certificate.
 
-Nothing in a part is better than its bound says, which decide what it closed and the best that it
-evaluated. So the best chips of all parts, searched together once more, are certified against the
+No chip of a part exceeds its bound, which is that of what was pruned there and of the best that was
+evaluated. The best chips of all parts, searched together once more, are certified against the
 largest of the bounds.
 """
 
@@ -29,7 +28,7 @@ from phaze_common.errors import InputError, PhazeError
 from phaze_common.numbers import number
 from phaze_common.progress import Progress
 from Solver.designs.search_context import SearchContext, Stores
-from Solver.results import Counts, SearchResult, SpaceSize
+from Solver.results import AxisValue, Counts, SearchResult, SpaceSize
 
 FOLDER = "parts"  # of a run's folder: a run per part
 OnPart = Callable[[PartRecord, bool], None]  # with whether an earlier run had computed it
@@ -82,22 +81,18 @@ def check_parts(request: Request, count: int) -> None:
 
 
 def parted_size(request: Request, count: int) -> SpaceSize:
-    """Count what a search in ``count`` parts would look at, and how much of it the largest part
-    has.
+    """What a search in ``count`` parts would look at, and how much of it the largest part has.
 
     Raises:
         InputError: as ``parts_of``, or the space has no chips.
     """
     check_parts(request, count)
     sizes = part_sizes(request, count)
-    every = int(sizes.sum()) or len(
-        designed_accelerators(request)
-    )  # which refuses a space without any
+    # the latter refuses a space without any
+    every = int(sizes.sum()) or len(designed_accelerators(request))
     first = space_size(request.with_settings(space_part=str(SpacePart(1, MOST_PARTS)), csv=False))
-    points = every * first.memory_sizes * first.shapes
-    return replace(
-        first, configurations=every, points=points, parts=count, largest_part=int(sizes.max())
-    )
+    points, largest = every * first.memory_sizes * first.shapes, int(sizes.max())
+    return replace(first, configurations=every, points=points, parts=count, largest_part=largest)
 
 
 def run_parts(
@@ -108,8 +103,7 @@ def run_parts(
     progress: Progress,
     on_part: OnPart,
 ) -> JoinedRun:
-    """Answer ``request`` in ``count`` parts that ``executor`` (``named`` so) runs, each told to
-    ``on_part``; write its run.
+    """Answer ``request`` in ``count`` parts, which ``executor`` (``named``) runs; write its run.
 
     Parts that were finished before are not searched again. Where one fails the answer is that of
     the others, not proven.
@@ -118,34 +112,27 @@ def run_parts(
         not fit together. PhazeError: an artefact cannot be written, or no part that ended found a
         design and one failed.
     """
-    from phaze.studies.search_run import (
-        prepared,  # compiles inner loops, which a refusal does not wait for
-    )
+    # compiles inner loops, which a refusal does not wait for
+    from phaze.studies.search_run import prepared
 
     asked = parts_of(request, count)
     contents, store = prepared(request), Store(request.folders.run / FOLDER)
     points = [point_of(part) for part in asked]
     by_key, records = {point.key: point for point in points}, dict[str, PartRecord]()
-    for outcome in outcomes_of(
-        points, store, executor, progress, f"parts of {request.output.name}"
-    ):
+    phase = f"parts of {request.output.name}"
+    for outcome in outcomes_of(points, store, executor, progress, phase):
         if outcome.ending is Ending.IMPOSSIBLE:
             raise InputError(outcome.problem)
         records[outcome.key] = _record(by_key[outcome.key], outcome)
         on_part(records[outcome.key], outcome.ending is Ending.THERE)
-    parts = PartsRecord(count, named, tuple(records[point.key] for point in points))
-    ended = [
-        open_run(store.folder(point.key))
-        for point in points
-        if records[point.key].status is not Status.FAILED
-    ]
-    _check_ended(parts, ended)
-    bounds = {
-        run.result.part.part: run.result.part.bound for run in ended if run.result.part is not None
-    }
-    parts = replace(
-        parts, parts=tuple(replace(each, bound=bounds.get(each.part)) for each in parts.parts)
-    )
+    found = tuple(records[point.key] for point in points)
+    keys = [key for key, each in records.items() if each.status is not Status.FAILED]
+    ended = [open_run(store.folder(point.key)) for point in points if point.key in keys]
+    _check_ended(PartsRecord(count, named, found), ended)
+    reports = [run.result.part for run in ended if run.result.part is not None]
+    bounds = {each.part: each.bound for each in reports}
+    found = tuple(replace(each, bound=bounds.get(each.part)) for each in found)
+    parts = PartsRecord(count, named, found)
     return JoinedRun(_joined(request, points, ended, parts, contents, progress), parts)
 
 
@@ -187,8 +174,7 @@ def _joined(
     contents: dict[str, str],
     progress: Progress,
 ) -> SearchResult:
-    """Search the best chips of all parts, among which the best of all is, against what is known of
-    all others."""
+    """The best chips of all parts searched against what is known of all others."""
     from phaze.studies.search_run import explained, write_answer
     from Solver.designs.parted_spaces import rejoined
     from Solver.designs.search import search
@@ -207,28 +193,25 @@ def _joined(
 
 
 def _added(parts: Sequence[Counts]) -> Counts:
-    """The points of all parts; plans are those compared for one configuration, in the part that
-    compared most."""
+    """The points of all parts, and the plans of the part that compared most per configuration."""
     points = {each.name: sum(getattr(part, each.name) for part in parts) for each in fields(Counts)}
     return Counts(**points | {"plans": max(part.plans for part in parts)})
 
 
 def _best_chips(results: Sequence[SearchResult]) -> Iterator[Accelerator]:
-    """Chips of the best designs: of each part with each memory and micro-batch size, and of all
-    with each value of each axis."""
-    found = dict[Accelerator | None, None]()
-    of_values: dict[tuple[str, str], tuple[float, Accelerator | None]] = {}
+    """Chips of the best designs of each part by size, and of all by value of each axis."""
+    found = list[Accelerator | None]()
+    of_values = dict[tuple[str, str], AxisValue]()
     for result in results:
-        found |= {point.accelerator: None for point in result.per_hbm} | {
-            row.accelerator: None for row in result.rows
-        }
+        found += [point.accelerator for point in result.per_hbm]
+        found += [row.accelerator for row in result.rows]
         for axis in () if result.best is None else result.best.axes:
             for value in axis.values:
-                known = of_values.get((axis.axis, value.value))
-                if known is None or value.reached > known[0]:
-                    of_values[axis.axis, value.value] = value.reached, value.accelerator
-    found |= {chip: None for _, chip in of_values.values()}
-    yield from (chip for chip in found if chip is not None)
+                known = of_values.setdefault((axis.axis, value.value), value)
+                if value.reached > known.reached:
+                    of_values[axis.axis, value.value] = value
+    found += [value.accelerator for value in of_values.values()]
+    yield from (chip for chip in dict.fromkeys(found) if chip is not None)
 
 
 def _any_chip(request: Request, points: Sequence[SweepPoint]) -> Accelerator:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from phaze.report.sentences.designs import accelerator_text, unit_of, whole_plan_text
 from phaze.runs.design_tables import designs_table, plans_table
 from phaze.runs.kept_answers import kept_answer
 from phaze.runs.run_directory import (
@@ -24,13 +26,12 @@ from phaze.settings.file_contents import file_contents
 from phaze.settings.problem import front_of, hardware_of, hardware_report, search_problem
 from phaze.settings.request import Request
 from phaze.settings.resolve import resolve
-from phaze.studies.certainty import time_intervals
 from phaze.studies.fronts import fronts_of
 from phaze.studies.limits.limits import limits_of
 from phaze.studies.limits.memory_room import tight_memory
-from phaze.studies.plans_in_noise import plans_in_noise
+from phaze.studies.prediction_errors import plans_within_error, time_intervals
 from phaze.studies.sweep.points import key_of
-from phaze.studies.wording import accelerator_text, unit_of, whole_plan_text
+from phaze_common.errors import DefectError
 from phaze_common.files import check_writable
 from phaze_common.numbers import number
 from phaze_common.progress import Progress
@@ -68,8 +69,7 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
 
 
 def prepared(request: Request) -> dict[str, str]:
-    """Hashes of the files that ``request`` names, taken before they are read for its answer; its
-    folder can be written.
+    """Hashes of the files that ``request`` names, before its answer; its folder can be written.
 
     Raises: InputError: it cannot, or holds files that no run wrote or the run of another study, or
         a file is not there any more.
@@ -92,41 +92,26 @@ def explained(request: Request, searched: Searched) -> Searched:
 
     Of a part of a space only the axes of its accelerators: the rest is about the best of all parts.
     """
-    run = searched.context
+    run, part = searched.context, request.hardware.space_part
     result, best = searched.result, searched.result.best
-    if request.hardware.space_part is not None:
+    if part is not None:
         axes = accelerator_axes(run, searched.groups, result.per_hbm)
         best = best and replace(best, axes=axes)
-        return replace(
-            searched,
-            result=replace(
-                result, best=best, part=part_report(run, result, request.hardware.space_part)
-            ),
-        )
+        result = replace(result, best=best, part=part_report(run, result, part))
+        return replace(searched, result=result)
     if best is not None:
         best = _with_intervals(best, result.hardware.records)
-        _tell(best)
+        _log_answer(best)
         with run.phase("limits"):
             best = replace(best, limits=limits_of(run, best, searched.groups))
             tight = tight_memory(run, best)
         with run.phase("axes"):
             points = [group.stored_as for group in searched.groups]
-            best = replace(
-                best,
-                axes=kept_answer(
-                    run, "axes", _Axes, best, lambda: _axes(run, searched), *points
-                ).axes,
-            )
-        chosen = replace(
-            result.hardware, accelerator=best.accelerator, memory_bytes=float(best.hbm_bytes)
-        )
-        result = replace(
-            result,
-            best=best,
-            hardware=chosen,
-            tight_memory=tight,
-            in_noise=_in_noise(searched, best),
-        )
+            kept = kept_answer(run, "axes", _Axes, best, lambda: _axes(run, searched), *points)
+            best = replace(best, axes=kept.axes)
+        size, close = float(best.hbm_bytes), _in_noise(searched, best)
+        chosen = replace(result.hardware, accelerator=best.accelerator, memory_bytes=size)
+        result = replace(result, best=best, hardware=chosen, tight_memory=tight, in_noise=close)
     if request.search.heterogeneous:
         with run.phase("stages that differ"):
             result = with_stages_that_differ(run, result)
@@ -134,8 +119,7 @@ def explained(request: Request, searched: Searched) -> Searched:
 
 
 def _in_noise(searched: Searched, best: DesignPoint) -> PlansInNoise | None:
-    """Plans that predictions cannot tell from the ``best``, of one model on devices whose like was
-    measured."""
+    """Plans that predictions cannot tell from the ``best``, on devices whose like was measured."""
     group, row = _best_group(searched)
     hardware = searched.context.hardware
     if group is None or len(best.models) > 1 or not isinstance(hardware, ExistingDevice):
@@ -143,31 +127,22 @@ def _in_noise(searched: Searched, best: DesignPoint) -> PlansInNoise | None:
     (plan,) = best.models.values()
     if not plan.time_intervals:
         return None
-    groups = [
-        each
-        for each in searched.groups
-        if (each.key.model, each.key.memory_bytes) == (group.key.model, best.hbm_bytes)
-    ]
-    return plans_in_noise(groups, row, plan.time_per_batch_s)
+    same = (group.key.model, best.hbm_bytes)
+    groups = [e for e in searched.groups if (e.key.model, e.key.memory_bytes) == same]
+    return plans_within_error(groups, row, plan.time_per_batch_s)
 
 
 def _with_intervals(best: DesignPoint, records: HardwareRecords) -> DesignPoint:
     """``best`` with how sure the times of its plans are."""
-    models = {
-        name: replace(
-            plan,
-            time_intervals=time_intervals(
-                records, plan.plan.model, plan.devices_used, plan.time_per_batch_s
-            ),
-        )
-        for name, plan in best.models.items()
-    }
+    models = dict(best.models)
+    for name, plan in best.models.items():
+        found = time_intervals(records, plan.model, plan.devices_used, plan.time_per_batch_s)
+        models[name] = replace(plan, time_intervals=found)
     return replace(best, models=models)
 
 
-def _tell(best: DesignPoint) -> None:
-    """Say what was found before what limits it is looked for, which may take longer than the
-    search."""
+def _log_answer(best: DesignPoint) -> None:
+    """Log what was found before its limits are searched, which may take longer than the search."""
     chip = "" if best.accelerator is None else f"{accelerator_text(best.accelerator)}: "
     plans = ", ".join(f"{name} {whole_plan_text(plan)}" for name, plan in best.models.items())
     proven = "proven optimal" if best.optimal else "the best found so far"
@@ -195,29 +170,20 @@ def write_answer(
     Raises:
         PhazeError: the disk is full or the folder is not writable.
     """
-    run = searched.context
-    with run.phase("files"):
-        designs = (
-            _joined_designs(others)
-            if others
-            else designs_table(searched.groups, run.hardware, run.problem.front)
-        )
-        searched = replace(
-            searched, result=replace(searched.result, fronts=fronts_of(designs, run.problem.front))
-        )
-        files = _files(request, searched, contents, designs)
-        write_run(
-            request.folders.run,
-            replace(files, manifest=replace(files.manifest, parts=parts)),
-            csv=request.output.csv,
-        )
-    return searched.result
-
-
-def _joined_designs(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.concat(parts, ignore_index=True)
+    run = searched.context
+    front = run.problem.front
+    with run.phase("files"):
+        if others:
+            designs = pd.concat(others, ignore_index=True)
+        else:
+            designs = designs_table(searched.groups, run.hardware, front)
+        result = replace(searched.result, fronts=fronts_of(designs, front))
+        files = _files(request, replace(searched, result=result), contents, designs)
+        files = replace(files, manifest=replace(files.manifest, parts=parts))
+        write_run(request.folders.run, files, csv=request.output.csv)
+    return result
 
 
 def with_stages_that_differ(run: SearchContext, result: SearchResult) -> SearchResult:
@@ -238,65 +204,49 @@ def search_context(request: Request, progress: Progress) -> SearchContext:
 
 
 def _best_known(request: Request) -> SharedIncumbent | None:
-    """What all parts of a space know together, beside the folders of the parts; a part that is run
-    by itself is told nothing."""
+    """What all parts of a space know together; a part that is run by itself knows nothing."""
     if request.hardware.space_part is None:
         return None
     if request.run_folder is None:
         return SharedIncumbent()
     whole = key_of(request.with_settings(space_part=None))
-    return SharedIncumbent(
-        request.run_folder.parent / f"known-{whole}",
-        request.hardware.space_part.replace("/", "-of-"),
-    )
+    part = request.hardware.space_part.replace("/", "-of-")
+    return SharedIncumbent(request.run_folder.parent / f"known-{whole}", part)
 
 
 def _files(
     request: Request, searched: Searched, contents: dict[str, str], designs: pd.DataFrame
 ) -> RunFiles:
     run, result, hardware = searched.context, searched.result, searched.context.hardware
-    confirmed = [
-        item
-        for one in searched.scored
-        if one.point.certificate
-        for item in one.point.certificate.schedules
-    ]
+    certificates = [one.point.certificate for one in searched.scored if one.point.certificate]
+    confirmed = {item.ilp_solver for each in certificates for item in each.schedules}
     manifest = Manifest.of(
         contents,
         schedule_solver=hardware.solver.name if isinstance(hardware, DesignedChips) else "",
-        confirmation_solvers=tuple(sorted({item.ilp_solver for item in confirmed})),
+        confirmation_solvers=tuple(sorted(confirmed)),
         phases=tuple(run.phases),
         point_meaning=POINT_MEANING,
         counts=result.counts,
         front=run.problem.front,
         pareto_front_points=int(designs["on_front"].sum()),
     )
+    kept = [kept_schedules(one.point.hbm_bytes, one.schedules) for one in searched.scored]
+    choices = [choice for one in _best_of(searched) for choice in one.choices]
     schedules = KeptSchedules(
-        tuple(
-            each
-            for one in searched.scored
-            for each in kept_schedules(one.point.hbm_bytes, one.schedules)
-        ),
+        tuple(chain.from_iterable(kept)),
         tuple(_operators(run, searched)),
-        tuple(
-            tensor
-            for one in _best_of(searched)
-            for choice in one.choices
-            for tensor in layer_tensors(choice)
-        ),
+        tuple(chain.from_iterable(map(layer_tensors, choices))),
     )
-    group, row = _best_group(searched)
-    return RunFiles(
-        request.to_yaml(), manifest, result, schedules, designs, plans_table(group, row)
-    )
+    plans = plans_table(*_best_group(searched))
+    return RunFiles(request.to_yaml(), manifest, result, schedules, designs, plans)
 
 
 def _best_of(searched: Searched) -> list[ScoredPoint]:
     """The best design, where there is one."""
     best = searched.result.best
-    return [
-        one for one in searched.scored if best is not None and one.point.hbm_bytes == best.hbm_bytes
-    ]
+    if best is None:
+        return []
+    return [one for one in searched.scored if one.point.hbm_bytes == best.hbm_bytes]
 
 
 def _operators(run: SearchContext, searched: Searched) -> Iterator[PricedOperator]:
@@ -328,11 +278,9 @@ def _best_group(searched: Searched) -> tuple[PointGroup | None, int]:
     if best is None:
         return None, 0
     model, plan = next(iter(best.models.items()))
-    one = next(each for each in searched.scored if each.point.hbm_bytes == best.hbm_bytes)
     wanted = (model, best.hbm_bytes, plan.micro_batch_size)
-    groups = (
-        each
-        for each in searched.groups
-        if (each.key.model, each.key.memory_bytes, each.key.micro_batch_size) == wanted
-    )
-    return next(groups), one.row
+    for group in searched.groups:
+        key = group.key
+        if (key.model, key.memory_bytes, key.micro_batch_size) == wanted:
+            return group, _best_of(searched)[0].row
+    raise DefectError(f"the search compared no plans of {model} like its best")

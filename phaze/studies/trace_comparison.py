@@ -1,5 +1,4 @@
-"""Traces of devices beside what was predicted of them: seconds of an iteration by stage, by what
-kernels do and by product."""
+"""Traces of devices beside predictions: seconds of an iteration by stage, part and product."""
 
 from __future__ import annotations
 
@@ -34,27 +33,17 @@ from phaze_common.errors import InputError
 from Solver.hardware import ExistingDevice
 
 ATTENTION, NORMS, COPIES = "attention", "norms and softmax", "copies"
-EXPOSED, IDLE, WAITING, ITERATION = (
-    "of it exposed",
-    "no kernel runs",
-    "messages, or no kernel runs",
-    "iteration",
-)
+EXPOSED, ITERATION = "of it exposed", "iteration"
+IDLE, WAITING = "no kernel runs", "messages, or no kernel runs"
 _PART_OF = {
     OperatorKind.GEMM: PRODUCTS,
     OperatorKind.CONV: PRODUCTS,
     OperatorKind.ATTENTION: ATTENTION,
     OperatorKind.REDUCTION: NORMS,
 }
-_KERNELS = (
-    PRODUCTS,
-    ATTENTION,
-    NORMS,
-    ELEMENTWISE,
-    OPTIMIZER,
-    COPIES,
-)  # the parts of a trace of kernels,
-_PASSES = (FORWARD, BACKWARD, OPTIMIZER)  # and of one of whole passes
+# the parts of a trace of kernels, and of one of whole passes
+_KERNELS = (PRODUCTS, ATTENTION, NORMS, ELEMENTWISE, OPTIMIZER, COPIES)
+_PASSES = (FORWARD, BACKWARD, OPTIMIZER)
 _CALIBRATED = {  # what to measure where a part is off
     PRODUCTS: "calibrate --table of matrix products, or --runs",
     ATTENTION: "the software's attention kernel",
@@ -68,15 +57,12 @@ _CALIBRATED = {  # what to measure where a part is off
     FORWARD: "calibrate --runs, or from a trace of kernels",
     BACKWARD: "calibrate --runs, or from a trace of kernels",
 }
-APART = (
-    0.1  # of the measured iteration by which a part is off before something is to be done about it
-)
+APART = 0.1  # of the measured iteration: a part that is further off is to be calibrated
 
 
 @dataclass(frozen=True)
 class ComparedPart:
-    """Seconds of one part in an iteration; ``remedy`` is what to calibrate where they are far
-    apart, else empty."""
+    """Seconds of a part of an iteration, and what to calibrate (``remedy``) if far apart."""
 
     name: str
     measured_s: float
@@ -86,8 +72,7 @@ class ComparedPart:
 
 @dataclass(frozen=True)
 class ComparedProduct:
-    """Matrix products of one shape in an iteration: kernels and seconds, measured and predicted (0:
-    none of the shape)."""
+    """Matrix products of one shape in an iteration; 0 where there are none."""
 
     shape: ProductShape
     measured_count: float
@@ -98,8 +83,7 @@ class ComparedProduct:
 
 @dataclass(frozen=True)
 class ComparedStage:
-    """A stage, counted from 1: the mean of ``traces`` over at least ``steps`` iterations beside the
-    prediction.
+    """A stage, counted from 1, with the mean of ``traces`` over at least ``steps`` iterations.
 
     ``products`` are by shape, those that take most first; empty where no trace has the shapes of
     operands.
@@ -115,8 +99,7 @@ class ComparedStage:
 
 @dataclass(frozen=True)
 class TraceComparison:
-    """The traced ones among the ``pp`` stages of a plan, of which ``busiest``, counted from 1, is
-    predicted to take longest."""
+    """The traced stages of ``pp``, of which ``busiest`` is predicted to take longest; from 1."""
 
     pp: int
     busiest: int
@@ -156,27 +139,20 @@ class _Predicted:
     iteration: Iteration
 
     def beside(self, traced: TracedStage) -> ComparedStage:
-        found = traced.iteration
-        measured = self._measured(found)
-        predicted = (
-            self._of_passes(traced.stage) if FORWARD in measured else self._of_kernels(traced.stage)
+        found, measured = traced.iteration, self._measured(traced.iteration)
+        predict = self._of_passes if FORWARD in measured else self._of_kernels
+        predicted = predict(traced.stage)
+        parts = (
+            _compared(name, seconds, predicted[name], found.iteration_s)
+            for name, seconds in measured.items()
         )
-        return ComparedStage(
-            traced.stage + 1,
-            traced.traces,
-            found.steps,
-            tuple(
-                _compared(name, seconds, predicted[name], found.iteration_s)
-                for name, seconds in measured.items()
-            ),
-            self._products(traced.stage, found) if found.products else (),
-            found.longest,
-        )
+        products = self._products(traced.stage, found) if found.products else ()
+        of_traces = traced.traces, found.steps, tuple(parts), products, found.longest
+        return ComparedStage(traced.stage + 1, *of_traces)
 
     @property
     def _rest(self) -> str:
-        """What nothing fills. Kernels that receive from a stage wait for it, so that its messages
-        and waiting are one."""
+        """What nothing fills; kernels that receive from a stage wait for it, too."""
         return IDLE if self.priced.plan.pp == 1 else WAITING
 
     def _measured(self, traced: TracedIteration) -> dict[str, float]:
@@ -214,10 +190,8 @@ class _Predicted:
     def _of_passes(self, stage: int) -> dict[str, float]:
         """Whole passes have their launches and what waits for the host in them."""
         report, many = self.iteration.stages[stage], self.priced.plan.micro_batches
-        exposed_s = (
-            many * (report.forward_communication_s + report.backward_communication_s)
-            + report.after_s
-        )
+        passes_s = report.forward_communication_s + report.backward_communication_s
+        exposed_s = many * passes_s + report.after_s
         parts = {
             FORWARD: many * (report.forward_s - report.forward_communication_s),
             BACKWARD: many * (report.backward_s - report.backward_communication_s),
@@ -231,42 +205,32 @@ class _Predicted:
         }
 
     def _products(self, stage: int, traced: TracedIteration) -> tuple[ComparedProduct, ...]:
-        counts, seconds = (
-            defaultdict[ProductShape, int](int),
-            defaultdict[ProductShape, float](float),
-        )
+        counts = defaultdict[ProductShape, int](int)
+        seconds = defaultdict[ProductShape, float](float)
         for operator, operator_s in self._operators(stage):
             if operator.kind is OperatorKind.GEMM and len(operator.gemms) == 1:
                 gemm = operator.gemms[0]
                 shape = ProductShape.of(gemm.batch, gemm.m, gemm.n, gemm.k)
                 counts[shape] += self.priced.plan.micro_batches
                 seconds[shape] += operator_s
-        measured = {each.shape: each for each in traced.products}
+        measured = {each.shape: (each.count, each.seconds) for each in traced.products}
         found = (
             ComparedProduct(
-                shape,
-                measured[shape].count if shape in measured else 0.0,
-                measured[shape].seconds if shape in measured else 0.0,
-                counts.get(shape, 0),
-                seconds.get(shape, 0.0),
+                shape, *measured.get(shape, (0.0, 0.0)), counts.get(shape, 0), seconds[shape]
             )
             for shape in {**measured, **counts}
         )
         return tuple(sorted(found, key=lambda each: -max(each.measured_s, each.predicted_s)))
 
     def _operators(self, stage: int) -> Iterator[tuple[Operator, float]]:
-        """The operators of a device of ``stage`` in a pass through it, each with its seconds in an
-        iteration."""
+        """The operators of a device of ``stage``, each with its seconds in an iteration."""
         plan, graph = self.priced.plan, self.priced.costs.graph
         distinct, sequence = moded_layers(graph, plan.recompute)
         for place in self.priced.layers_of(stage):
             moded = distinct[sequence[place]]
             layer = graph.layers[moded.index]
-            for operator in (
-                *layer.forward.operators,
-                *run_again(layer, moded.mode),
-                *layer.backward.operators,
-            ):
+            repeated, backward = run_again(layer, moded.mode), layer.backward.operators
+            for operator in (*layer.forward.operators, *repeated, *backward):
                 if operator.kind is not OperatorKind.COLLECTIVE:
                     kernels_s = self.hardware.kernel_seconds(
                         operator, plan.panels, self.priced.rates.straggler_excess

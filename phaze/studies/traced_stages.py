@@ -42,7 +42,7 @@ def traced_stages(
     Raises: InputError: one cannot be read, is of no rank of the plan, or of which one cannot be
         known; two are of one rank.
     """
-    found, seen = defaultdict[int, list[tuple[str, TracedIteration]]](list), dict[int, str]()
+    found, seen = defaultdict[int, dict[str, TracedIteration]](dict), dict[int, str]()
     for path in paths:
         traced = read_trace(path, steps)
         rank = _rank_of(path.name, traced, plan)
@@ -52,14 +52,11 @@ def traced_stages(
             )
         if rank is not None:
             seen[rank] = path.name
-        found[_stage_of(path.name, rank, plan, busiest if len(paths) == 1 else None)].append(
-            (path.name, traced)
-        )
+        stage = _stage_of(path.name, rank, plan, busiest if len(paths) == 1 else None)
+        found[stage][path.name] = traced
     return tuple(
-        TracedStage(
-            stage, tuple(name for name, _ in those), mean_of([traced for _, traced in those])
-        )
-        for stage, those in sorted(found.items())
+        TracedStage(stage, tuple(traces), mean_of(list(traces.values())))
+        for stage, traces in sorted(found.items())
     )
 
 
@@ -69,10 +66,7 @@ def mean_of(traced: Sequence[TracedIteration]) -> TracedIteration:
         return traced[0]
     many = len(traced)
     parts, names = defaultdict[str, float](float), defaultdict[tuple[str, str], float](float)
-    counts, seconds = (
-        defaultdict[ProductShape, float](float),
-        defaultdict[ProductShape, float](float),
-    )
+    counts, seconds = (defaultdict[ProductShape, float](float) for _ in range(2))
     for each in traced:
         for part, part_s in each.parts_s.items():
             parts[part] += part_s / many

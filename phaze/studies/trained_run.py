@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from Estimator.plans.plan import Plan
+from Estimator.plans.results import PipelineReport
 from phaze.runtime.training.records import (
     MEASURED_FILE,
     TRAIN_FILE,
@@ -26,32 +27,29 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True, eq=False)
 class TrainedRun:
-    """A training: what it says of itself, and what its processes measured."""
+    """A training, what its processes measured, and what was predicted of its pipeline."""
 
     record: TrainRecord
     job: JobRecord
+    predicted: PipelineReport | None
 
 
-def trained_run(folder: Path, plan: Plan) -> TrainedRun | None:
-    """The training beside the run in ``folder``; None where there is none of ``plan``, or it cannot
-    be read."""
+def trained_run(folder: Path, plan: Plan, predicted: PipelineReport) -> TrainedRun | None:
+    """The training of ``plan`` beside the run in ``folder``, where there is one to be read."""
     place = folder / TRAIN_FOLDER
     if not (place / TRAIN_FILE).is_file() or not (place / MEASURED_FILE).is_file():
         return None
     try:
-        record, job = (
-            _read(TrainRecord, place / TRAIN_FILE),
-            _read(JobRecord, place / MEASURED_FILE),
-        )
+        record = _read(TrainRecord, place / TRAIN_FILE)
+        job = _read(JobRecord, place / MEASURED_FILE)
     except PhazeError as error:
         logger.warning("the training in %s is left out: %s", place, error)
         return None
-    if record.model != plan.model or [each.layers for each in record.stages] != [
-        each.layers for each in plan.stages
-    ]:
+    layers = ([each.layers for each in stages] for stages in (record.stages, plan.stages))
+    if record.model != plan.model or next(layers) != next(layers):
         logger.info("the training in %s is of another plan and left out", place)
         return None
-    return TrainedRun(record, job)
+    return TrainedRun(record, job, predicted)
 
 
 def _read(kind: type[Record], path: Path) -> Record:

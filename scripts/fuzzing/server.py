@@ -57,7 +57,7 @@ HEAVY = (
     *(
         "phaze.studies.many",
         "phaze.studies.sweep.run",
-        "phaze.studies.explain.explanation",
+        "phaze.report.sentences.explanation",
         "phaze.studies.explain.repeat",
         "GraphExtractor.extract",
     ),

@@ -190,7 +190,7 @@ def documents() -> Iterator[Document]:
     from phaze.runs.run_directory import Manifest
     from phaze.runtime.training.checkpoints import Checkpoint
     from phaze.runtime.training.records import JobRecord, TrainRecord
-    from phaze.studies.robust.records import Robustness
+    from phaze.runs.robustness import Robustness
     from phaze.studies.sweep.store import FinishedPoint
     from phaze.studies.training_time.records import TrainingTime
     from Solver.designs.schedule_records import KeptSchedules

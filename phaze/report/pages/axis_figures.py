@@ -16,16 +16,16 @@ from Estimator.plans.results import Status
 from phaze.report.pages.charts import RING, chart_of, exactly, room_right, sized, tips
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.theme import colour
-from phaze.report.table import Table
-from phaze.studies.wording import (
+from phaze.report.sentences.designs import (
     EQUAL,
     accelerator_text,
     axis_value_text,
     capitalised,
     degrees_text,
     listed,
-    plan_choices,
+    summary_text,
 )
+from phaze.report.table import Table
 from phaze_common.numbers import number, percent
 from phaze_common.units import GIB
 from Solver.plan_report import PlanSummary
@@ -74,13 +74,10 @@ def sensitivity_words(sensitivity: Sensitivity) -> tuple[str, ...]:
             " All plans are on the best accelerator: with another value another accelerator "
             "might be better."
         )
-    some = [
-        axis_title(each) for each in sensitivity.axes if each.values_there_are > len(each.values)
-    ]
-    if not some:
-        return (how,)
-    shown = f"Of {listed(some)} powers of two are shown, both ends and the optimum's value."
-    return how, shown
+    thinned = [each for each in sensitivity.axes if each.values_there_are > len(each.values)]
+    some = listed(list(map(axis_title, thinned)))
+    shown = f"Of {some} powers of two are shown, both ends and the optimum's value."
+    return (how, shown) if thinned else (how,)
 
 
 def axis_title(axis: AxisValues) -> str:
@@ -110,22 +107,22 @@ def axis_table(sensitivity: Sensitivity) -> Table:
     """The same in numbers."""
     what = sensitivity.what
     rows = []
-    for axis in sensitivity.axes:
-        for value in axis.values:
-            reached, best = number(value.reached), axis.optimum.reached
-            fits, proven = value.status is not Status.INFEASIBLE, "yes"
-            if value.status is Status.FEASIBLE:
-                proven = f"no: at least {reached}, at most {number(value.bound)}"
-            rows.append(
-                {
-                    "axis": axis_title(axis),
-                    "value": value_text(axis, value),
-                    f"best, {sensitivity.unit}": reached if fits else "",
-                    "of the optimum": f"{value.reached / best:.1%}" if fits and best else "",
-                    "proven": proven,
-                    f"best {what}": design_text(axis, value) if fits else "nothing fits",
-                }
-            )
+    pairs = ((each, value) for each in sensitivity.axes for value in each.values)
+    for axis, value in pairs:
+        reached, best = number(value.reached), axis.optimum.reached
+        fits, proven = value.status is not Status.INFEASIBLE, "yes"
+        if value.status is Status.FEASIBLE:
+            proven = f"no: at least {reached}, at most {number(value.bound)}"
+        rows.append(
+            {
+                "axis": axis_title(axis),
+                "value": value_text(axis, value),
+                f"best, {sensitivity.unit}": reached if fits else "",
+                "of the optimum": f"{value.reached / best:.1%}" if fits and best else "",
+                "proven": proven,
+                f"best {what}": design_text(axis, value) if fits else "nothing fits",
+            }
+        )
     title = f"The best {what} of every value of every axis"
     return Table.of(title, rows, words={"axis", "value", "proven", f"best {what}"})
 
@@ -223,24 +220,16 @@ class _Span:
 
 def _span(axis: AxisValues) -> _Span | None:
     """None where no other value fits."""
-    others = [
-        value
-        for value in axis.values
-        if value.value != axis.chosen and value.status is not Status.INFEASIBLE
-    ]
+    fitting = [value for value in axis.values if value.status is not Status.INFEASIBLE]
+    others = [value for value in fitting if value.value != axis.chosen]
     best = axis.optimum.reached
     if not others or best <= 0.0:
         return None
     nearest = max(others, key=lambda value: value.reached)
     worst = min(others, key=lambda value: value.reached)
-    return _Span(
-        axis_title(axis),
-        value_text(axis, axis.optimum),
-        value_text(axis, nearest),
-        1.0 - nearest.reached / best,
-        value_text(axis, worst),
-        1.0 - worst.reached / best,
-    )
+    chosen, least, most = (value_text(axis, each) for each in (axis.optimum, nearest, worst))
+    losses = 1.0 - nearest.reached / best, 1.0 - worst.reached / best
+    return _Span(axis_title(axis), chosen, least, losses[0], most, losses[1])
 
 
 def _cost(loss: float) -> str:
@@ -272,7 +261,7 @@ def _panel(axis: AxisValues, sensitivity: Sensitivity, tallest: float) -> Figure
     }
     titles = {"value:N": title, "reached:Q ,.6~r": unit}
     titles |= {"bound:Q ,.6~r": "none more than", "words:N": f"best {sensitivity.what}"}
-    told = at | {"tooltip": tips(titles)}
+    marked = at | {"tooltip": tips(titles)}
     bounded = base.transform_filter("isValid(datum.bound)")
     proven, not_proven = map(base.transform_filter, ("datum.proven", "!datum.proven"))
     dot = {"color": colour("mark"), "size": 46, "opacity": 1}
@@ -280,10 +269,10 @@ def _panel(axis: AxisValues, sensitivity: Sensitivity, tallest: float) -> Figure
         size=190, color=colour("accent"), **RING
     )
     layers = [
-        bounded.mark_rule(color=colour("faint"), strokeWidth=2).encode(y2="bound:Q", **told),
-        proven.mark_circle(**dot).encode(**told),
-        not_proven.mark_point(fill=colour("page"), **dot).encode(**told),
-        ring.encode(**told),
+        bounded.mark_rule(color=colour("faint"), strokeWidth=2).encode(y2="bound:Q", **marked),
+        proven.mark_circle(**dot).encode(**marked),
+        not_proven.mark_point(fill=colour("page"), **dot).encode(**marked),
+        ring.encode(**marked),
     ]
     if all(each.value.isdecimal() for each in axis.values):  # by size
         line = base.mark_line(color=colour("faint"), strokeWidth=1, tooltip=None)
@@ -315,5 +304,4 @@ def design_text(axis: AxisValues, value: AxisValue) -> str:
 
 
 def _plan_text(plan: PlanSummary) -> str:
-    words = f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}"
-    return ", ".join([degrees_text(plan), *words, *plan_choices(plan)])
+    return summary_text(plan, degrees_text(plan))

@@ -50,8 +50,7 @@ def chart_of(rows: Iterable[Mapping[str, object]], *, exact: bool = False) -> An
 
 
 def sized(chart: Any, height: int, room: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """JSON of a chart as wide as its place, ``height`` pixels between its axes, with ``room``
-    around it.
+    """JSON of a chart as wide as its place, ``height`` pixels high, with ``room`` around it.
 
     It is not validated, which takes longer than all else of a page together: that figures keep to
     the schema is for tests.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import altair as alt
@@ -17,11 +17,11 @@ from phaze.report.pages.design_points import PointsOfModel
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.layer_ranges import layer_range
 from phaze.report.pages.theme import colour
+from phaze.report.sentences.answers import total_of
+from phaze.report.sentences.designs import bought_text
 from phaze.report.table import Table
-from phaze.report.tables.chip_tables import total_of
-from phaze.studies.wording import bought_text
 from phaze_common.numbers import number, share, time_text
-from Solver.chip_records import ChipPart, ChipReport
+from Solver.chip_records import ChipPart
 from Solver.designs.schedule_records import PricedOperator
 
 TERA, GIGA = 1e12, 1e9
@@ -62,30 +62,25 @@ def area_figure(points: PointsOfModel) -> Figure | None:
     chip, space = points.best.accelerator, points.run.result.hardware.records.space
     if chip is None or space is None:
         return None
-    if points.best.chip is not None:
-        return _whole_area(points.best.chip)
-    parts = area_parts(chip, space.platform)
+    caption = (
+        f"{chip.area_mm2:.1f} mm² in all; cores are their processing elements and lanes. The area "
+        "model has no HBM interface, network on chip or control."
+    )
+    parts, whole = area_parts(chip, space.platform), points.best.chip
     mm2 = {
         "tensor cores": parts.tensor_arithmetic_mm2,
         "vector cores": parts.vector_arithmetic_mm2,
         "buffers of the cores": parts.tensor_buffers_mm2 + parts.vector_buffers_mm2,
         "global buffer": parts.global_buffer_mm2,
     }
-    caption = (
-        f"{chip.area_mm2:.1f} mm² in all; cores are their processing elements and lanes. The area "
-        "model has no HBM interface, network on chip or control."
-    )
+    if whole is not None:
+        mm2, dies = _amounts(whole.area_mm2), f"in {whole.dies} dies"
+        caption = (
+            f"{total_of(whole.area_mm2):.1f} mm² {'in one die' if whole.dies == 1 else dies}: "
+            "cores and buffers, the network between them, interfaces to memory and to other "
+            "chips, and what control, test and padding take."
+        )
     return _parts_figure("area-split", "Area of the chip", caption, mm2, "mm²")
-
-
-def _whole_area(report: ChipReport) -> Figure:
-    dies = "in one die" if report.dies == 1 else f"in {report.dies} dies"
-    caption = (
-        f"{total_of(report.area_mm2):.1f} mm² {dies}: cores and buffers, the network between "
-        "them, interfaces to memory and to other chips, and what control, test and padding take."
-    )
-    amounts = _amounts(report.area_mm2)
-    return _parts_figure("area-split", "Area of the chip", caption, amounts, "mm²")
 
 
 def whole_chip_figures(points: PointsOfModel) -> list[Figure]:
@@ -267,8 +262,7 @@ def roofline_figure(points: PointsOfModel) -> Figure | None:
         "x": alt.X("intensity:Q", title="operations per byte of off-chip traffic", scale=width),
         "y": alt.Y("rate:Q", title="Tera-operations per second", scale=height, axis=logarithmic),
     }
-    roofs = _roofs(ceilings, least, most, low)
-    ends = chart_of(dict(zip(("intensity", "rate", "roof"), roof, strict=True)) for roof in roofs)
+    ends = chart_of(_roofs(ceilings, least, most, low))
     names = ends.transform_filter(f"datum.intensity >= {most * 0.999}")
     passes = {
         name: PASSES[name] for name in PASSES if any(each.operator.graph == name for each in mine)
@@ -338,18 +332,18 @@ def _roofline_caption(
 
 def _roofs(
     ceilings: Ceilings, least: float, most: float, low: float
-) -> list[tuple[float, float, str]]:
+) -> Iterator[dict[str, object]]:
     """Ends of the roofs: operations per byte, tera-operations per second, and what the roof is."""
     memory, matrix = ceilings.hbm_bytes_per_s / TERA, ceilings.matrix_flops / TERA
     hbm = f"HBM {number(ceilings.hbm_bytes_per_s / GIGA)} GB/s"
-    words = f"matrix units {number(matrix)} TFLOP/s, {hbm}"
-    start = max(least, low / memory)
-    roof = [(start, memory * start, words), (ceilings.ridge, matrix, words), (most, matrix, words)]
-    if ceilings.vector_operations is None:
-        return roof
-    vector = ceilings.vector_operations / TERA
-    lanes = f"vector units {number(vector)} Tera-operations/s"
-    return [*roof, (max(vector / memory, least), vector, lanes), (most, vector, lanes)]
+    words, start = f"matrix units {number(matrix)} TFLOP/s, {hbm}", max(least, low / memory)
+    for at, rate in ((start, memory * start), (ceilings.ridge, matrix), (most, matrix)):
+        yield {"intensity": at, "rate": rate, "roof": words}
+    if ceilings.vector_operations is not None:
+        vector = ceilings.vector_operations / TERA
+        words = f"vector units {number(vector)} Tera-operations/s"
+        for at in (max(vector / memory, least), most):
+            yield {"intensity": at, "rate": vector, "roof": words}
 
 
 def _operator_table(points: Sequence[RooflinePoint], ceilings: Ceilings) -> Table:

@@ -10,21 +10,8 @@ import numpy as np
 from Estimator.plans import axes
 from Estimator.plans.axes import COMPARED
 from GraphExtractor.names import label
+from phaze.report.pages import charts
 from phaze.report.pages.axis_figures import TITLES
-from phaze.report.pages.charts import (
-    RING,
-    SAMPLES,
-    TO_ZERO,
-    by_role,
-    chart_of,
-    chosen_in,
-    exactly,
-    limit_rule,
-    menu,
-    series_roles,
-    sized,
-    tips,
-)
 from phaze.report.pages.design_points import PointsOfModel, thinned
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.theme import colour
@@ -63,7 +50,7 @@ def memory_scatter(points: PointsOfModel) -> Figure:
     titles = {column: TITLES[column][0] for column in OF_SHAPES} | {LAYER_GROUPS: PLACEMENT}
     chosen = list(titles)
     titles |= {column: TITLES[column][0] for column in ("pp", "dp")}
-    designs = chart_of(
+    designs = charts.chart_of(
         {column: _plain(row[column]) for column in titles}
         | {"memory": row["memory_bytes"] / GIB, "throughput": row["throughput_samples_per_s"]}
         for _, row in shown.iterrows()
@@ -71,27 +58,27 @@ def memory_scatter(points: PointsOfModel) -> Figure:
     widths = sorted(int(width) for width in shown["tp"].unique())
     limit, title = points.best.hbm_bytes / GIB, "memory of the fullest stage, GiB"
     menus = {
-        column: menu(column, titles[column], [_plain(value) for value in values])
+        column: charts.menu(column, titles[column], [_plain(value) for value in values])
         for column in chosen
         if len(values := sorted(set(shown[column].tolist()), key=_rank)) > 1
     }
     for column in menus:
-        designs = designs.transform_filter(chosen_in(column))
+        designs = designs.transform_filter(charts.chosen_in(column))
     optimum = {"memory": points.plan_memory_bytes / GIB, "name": "optimum"}
-    best = chart_of([optimum | {"throughput": plan.throughput_samples_per_s}])
+    best = charts.chart_of([optimum | {"throughput": plan.throughput_samples_per_s}])
     at = {"x": "memory:Q", "y": "throughput:Q"}
     reached = {"throughput:Q ,.5~r": "samples/s"}
     reached |= {"memory:Q .4~r": "memory, GiB"}
     chart = alt.layer(
-        limit_rule(limit, title, "x"),
+        charts.limit_rule(limit, title, "x"),
         designs.mark_point(size=36, filled=True, opacity=0.8).encode(
-            x=alt.X("memory:Q", title=title, scale=exactly(0, limit * 1.05)),
-            y=alt.Y("throughput:Q", title=SAMPLES, scale=TO_ZERO),
-            color=by_role("tp:N", series_roles(widths), "tp"),
+            x=alt.X("memory:Q", title=title, scale=charts.exactly(0, limit * 1.05)),
+            y=alt.Y("throughput:Q", title=charts.SAMPLES, scale=charts.TO_ZERO),
+            color=charts.by_role("tp:N", charts.series_roles(widths), "tp"),
             shape=alt.Shape("tp:N", title="tp", scale=alt.Scale(domain=widths)),
-            tooltip=tips(reached | {f"{column}:N": each for column, each in titles.items()}),
+            tooltip=charts.tips(reached | {f"{column}:N": each for column, each in titles.items()}),
         ),
-        best.mark_point(size=220, color=colour("accent"), **RING).encode(**at),
+        best.mark_point(size=220, color=colour("accent"), **charts.RING).encode(**at),
         best.mark_text(dy=-14, fontWeight="bold").encode(**at, text="name:N"),
     ).add_params(*menus.values())
     kept = ""
@@ -104,7 +91,7 @@ def memory_scatter(points: PointsOfModel) -> Figure:
         f"optimum.{kept} What was pruned is proven to be no faster than the optimum."
     )
     name = f"throughput-memory{points.suffix}"
-    spec = sized(chart, 380)
+    spec = charts.sized(chart, 380)
     return Figure(name, "Throughput and memory of the plans", caption, spec, len(shown))
 
 

@@ -7,25 +7,16 @@ from dataclasses import dataclass
 import altair as alt
 
 from GraphExtractor.names import label
-from phaze.report.pages.charts import (
-    HALO,
-    RING,
-    SAMPLES,
-    TO_ZERO,
-    by_role,
-    chart_of,
-    sized,
-    tips,
-)
+from phaze.report.pages import charts
 from phaze.report.pages.design_points import front_rows, memory_rows
 from phaze.report.pages.figures import Figure, KeyNumber, Part, Reasons, Report, Section
 from phaze.report.pages.front_axes import front_words
 from phaze.report.pages.theme import colour
 from phaze.report.pages.time_figures import ROOM_FOR_TEXT, TERMS, IterationBar, breakdown_figure
+from phaze.report.sentences.designs import unit_of
+from phaze.report.sentences.records import Change, Comparison, Exchange
 from phaze.report.table import Table
 from phaze.runs.finished_run import FinishedRun
-from phaze.studies.explain.records import Change, Comparison, Exchange
-from phaze.studies.wording import unit_of
 from phaze_common.numbers import number, time_text
 from phaze_common.units import GIB
 from Solver.plan_report import PlanReport
@@ -39,9 +30,9 @@ class Outcome:
     """What a run found: plans by model, value and unit of its objective, a chip's area if known."""
 
     models: Mapping[str, PlanReport]
-    value: float | None
-    unit: str
-    area_mm2: float | None
+    value: float | None = None
+    unit: str = ""
+    area_mm2: float | None = None
 
 
 def comparison_report(before: FinishedRun, after: FinishedRun, comparison: Comparison) -> Report:
@@ -91,7 +82,7 @@ def _sections(
 def _outcome(run: FinishedRun) -> Outcome:
     best = run.result.best
     if best is None:
-        return Outcome({}, None, "", None)
+        return Outcome({})
     area_mm2 = best.accelerator.area_mm2 if best.accelerator else None
     return Outcome(best.models, best.value, unit_of(best), area_mm2)
 
@@ -121,15 +112,10 @@ def _terms(comparison: Comparison, model: str, answers: tuple[Outcome, Outcome])
         return None
     unknown = {term.name for term in terms} - TERMS.keys()
     assert not unknown, unknown
-    seconds = {
-        "before": {term.name: term.best_s for term in terms},
-        "after": {term.name: term.other_s for term in terms},
-    }
-    bars = [
-        IterationBar(name, each, answer.models[model].throughput_samples_per_s)
-        for (name, each), answer in zip(seconds.items(), answers, strict=True)
-    ]
-    return breakdown_figure(bars, _suffix(model, answers))
+    one, two = (answer.models[model].throughput_samples_per_s for answer in answers)
+    before = IterationBar("before", {term.name: term.best_s for term in terms}, one)
+    after = IterationBar("after", {term.name: term.other_s for term in terms}, two)
+    return breakdown_figure([before, after], _suffix(model, answers))
 
 
 def _exchanges_figure(exchanges: tuple[Exchange, ...], unit: str) -> Figure:
@@ -144,12 +130,12 @@ def _exchanges_figure(exchanges: tuple[Exchange, ...], unit: str) -> Figure:
         }
         for each, name in zip(exchanges, wrapped, strict=True)
     ]
-    base = chart_of(rows)
+    base = charts.chart_of(rows)
     y = alt.Y("what:N", sort=[exchange.what for exchange in exchanges], axis=None)
     bars = base.mark_bar(color=colour("mark"), height=BAR, yOffset=BAR).encode(
-        x=alt.X("value:Q", title=unit, scale=TO_ZERO),
+        x=alt.X("value:Q", title=unit, scale=charts.TO_ZERO),
         y=y,
-        tooltip=tips({"what:N": "when", "text:N": unit}),
+        tooltip=charts.tips({"what:N": "when", "text:N": unit}),
     )
     at_end = base.transform_calculate(at="isValid(datum.value) ? datum.value : 0")
     texts = at_end.mark_text(align="left", dx=5, yOffset=BAR, tooltip=None)
@@ -167,7 +153,7 @@ def _exchanges_figure(exchanges: tuple[Exchange, ...], unit: str) -> Figure:
         "moves",
         "What each change does to the objective",
         "The objective of a design when only some of the inputs change.",
-        sized(chart, row * len(exchanges), ROOM_FOR_TEXT),
+        charts.sized(chart, row * len(exchanges), ROOM_FOR_TEXT),
         2 * len(exchanges),
         Table.of("The objective as inputs change", shown, words={"what"}),
     )
@@ -193,16 +179,16 @@ def _scatter(
         rows += [dict(zip(keys, (name, *point), strict=True)) for point in points]
         optima.append(dict(zip(keys, (name, *own), strict=True)))
     titles = {"run:N": "run", "design:N": "design", "throughput:Q ,.5~r": "samples/s"}
-    tooltip = tips(titles | {"across:Q .4~r": across})
+    tooltip = charts.tips(titles | {"across:Q .4~r": across})
     at = {
-        "x": alt.X("across:Q", title=across, scale=TO_ZERO),
-        "y": alt.Y("throughput:Q", title=SAMPLES, scale=TO_ZERO),
+        "x": alt.X("across:Q", title=across, scale=charts.TO_ZERO),
+        "y": alt.Y("throughput:Q", title=charts.SAMPLES, scale=charts.TO_ZERO),
     }
-    colours = by_role("run:N", {"before": "before", "after": "after"})
+    colours = charts.by_role("run:N", {"before": "before", "after": "after"})
     shapes = alt.Scale(domain=["before", "after"], range=["square", "circle"])
     shape = alt.Shape("run:N", title=None, scale=shapes)
-    best = chart_of(optima)
-    halo = HALO | {"strokeWidth": 4}
+    best = charts.chart_of(optima)
+    halo = charts.HALO | {"strokeWidth": 4}
     texts = [
         best.transform_filter(f"datum.run == '{run}'")
         .transform_calculate(text="'optimum ' + datum.run")
@@ -211,8 +197,8 @@ def _scatter(
         for run, dy in (("before", 16), ("after", -12))
         for look in (halo, {})
     ]
-    designs = chart_of(rows).mark_point(size=26, filled=True, opacity=0.7)
-    rings = best.mark_point(size=240, **RING)
+    designs = charts.chart_of(rows).mark_point(size=26, filled=True, opacity=0.7)
+    rings = best.mark_point(size=240, **charts.RING)
     chart = alt.layer(
         designs.encode(tooltip=tooltip, color=colours, shape=shape, **at),
         rings.encode(color=colours, tooltip=tooltip, **at),
@@ -226,7 +212,7 @@ def _scatter(
         f"designs-of-both{_suffix(model, answers)}",
         "The designs of both runs",
         f"{drawn} of both runs (before: {names[0]}, after: {names[1]}); rings mark their optima.",
-        sized(chart, 380),
+        charts.sized(chart, 380),
         len(rows),
     )
 

@@ -10,9 +10,9 @@ import numpy as np
 from Estimator.chips.axes import VARIED
 from Estimator.plans.axes import OF_SHAPES
 from GraphExtractor.names import label
+from phaze.report.sentences.designs import accelerator_text, degrees_text
 from phaze.runs.design_tables import CONSECUTIVE, LAYER_GROUPS, UNSTATED, chip_of, plan_of
 from phaze.runs.finished_run import FinishedRun
-from phaze.studies.wording import accelerator_text, degrees_text
 from phaze_common.units import GIB
 from Solver.plan_report import PlanReport
 from Solver.results import DesignPoint, ReferencePoint
@@ -101,15 +101,12 @@ def varied_texts(designs: pd.DataFrame) -> list[str]:
 
 def plan_texts(designs: pd.DataFrame) -> list[str]:
     """Degrees of the best plans of design points, and where groups assigned to tiers are placed."""
-    return [
-        degrees_text(plan_of(point))
-        + (
-            ""
-            if point[LAYER_GROUPS] in {CONSECUTIVE, UNSTATED}
-            else f", {point[LAYER_GROUPS]} within a layer"
-        )
-        for point in designs.to_dict("records")
-    ]
+    found = []
+    for point in designs.to_dict("records"):
+        groups = point[LAYER_GROUPS]
+        where = "" if groups in {CONSECUTIVE, UNSTATED} else f", {groups} within a layer"
+        found.append(degrees_text(plan_of(point)) + where)
+    return found
 
 
 def front_rows(run: FinishedRun, model: str) -> list[tuple[float, float, str]]:

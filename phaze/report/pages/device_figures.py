@@ -13,8 +13,8 @@ from Estimator.plans.assignment import AXES, Assignment
 from phaze.report.pages.charts import by_role, chart_of, sized, tips
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.theme import SERIES, colour
+from phaze.report.sentences.designs import listed
 from phaze.report.table import Table
-from phaze.studies.wording import listed
 from phaze_common.choices import GroupOrder
 from phaze_common.numbers import number
 from Solver.plan_report import PlanReport
@@ -49,8 +49,7 @@ class GroupOnTiers:
 
 
 def placed_devices(plan: PlanReport, cluster: Cluster) -> PlacedDevices:
-    """Tensor-parallel groups lie innermost, then rows of a 2D layout, context-parallel ones, then
-    replicas or stages in order.
+    """Ranks of devices: tensor-parallel ones are innermost, then rows, context, replicas, stages.
 
     Where the plan assigns axes to tiers, this holds within every tier.
     """
@@ -70,9 +69,8 @@ def placed_devices(plan: PlanReport, cluster: Cluster) -> PlacedDevices:
 def _assigned_devices(assigned: Assignment, cluster: Cluster, count: IntArray) -> PlacedDevices:
     ranks, weights = {axis: np.zeros_like(count) for axis in AXES}, dict.fromkeys(AXES, 1)
     device, block, rest = np.zeros_like(count), 1, count
-    for tier, parts in zip(
-        cluster.tiers, zip(*(getattr(assigned, axis) for axis in AXES), strict=True), strict=False
-    ):
+    by_tier = zip(*(getattr(assigned, axis) for axis in AXES), strict=True)
+    for tier, parts in zip(cluster.tiers, by_tier, strict=False):
         place = 1
         for axis, part in zip(AXES, parts, strict=True):
             rest, digit = np.divmod(rest, part)
@@ -120,20 +118,16 @@ def devices_figure(plan: PlanReport, cluster: Cluster, suffix: str) -> Figure:
     device = placed.device[:drawn]
 
     def on_network(place: int) -> str:
-        return " / ".join(
-            f"{tier.name} {device[place] // tier.group_size}" for tier in cluster.tiers
-        )
+        tiers = cluster.tiers
+        return " / ".join(f"{tier.name} {device[place] // tier.group_size}" for tier in tiers)
 
+    ranks = ("stage", "replica", "tensor", "row", "context")
     base = chart_of(
         {
             "device": int(device[place]),
             "x": int(device[place]) % row,
             "y": int(device[place]) // row,
-            "stage": int(placed.stage[place]) + 1,
-            "replica": int(placed.replica[place]) + 1,
-            "tensor": int(placed.tensor[place]) + 1,
-            "row": int(placed.row[place]) + 1,
-            "context": int(placed.context[place]) + 1,
+            **{name: int(getattr(placed, name)[place]) + 1 for name in ranks},
             "colour": int(placed.stage[place]) % len(SERIES),
             "where": on_network(place),
         }
@@ -179,16 +173,15 @@ def devices_figure(plan: PlanReport, cluster: Cluster, suffix: str) -> Figure:
 def _row_of(cluster: Cluster, devices: int) -> int:
     """Devices of a row: a block of a tier about as wide as the page, so that rows hold blocks."""
     fitting = [tier.group_size for tier in cluster.tiers if 4 <= tier.group_size <= WIDEST_ROW]
+    side = np.sqrt(devices)
     if fitting:
         block = fitting[-1]
-        return min(
-            block * max(1, min(WIDEST_ROW // block, int(np.sqrt(devices)) // block)), devices
-        )
-    return min(WIDEST_ROW, max(4, int(2 ** np.ceil(np.log2(max(np.sqrt(devices), 1))))), devices)
+        return min(block * max(1, min(WIDEST_ROW // block, int(side) // block)), devices)
+    return min(WIDEST_ROW, max(4, int(2 ** np.ceil(np.log2(max(side, 1))))), devices)
 
 
 def _table(groups: tuple[GroupOnTiers, ...]) -> Table:
-    columns = ("groups", "exchange", "devices", "stride", "widest tier they need")
+    words = ("groups", "exchange", "widest tier they need")
     rows = (
         {
             "groups": each.name,
@@ -200,9 +193,5 @@ def _table(groups: tuple[GroupOnTiers, ...]) -> Table:
         }
         for each in groups
     )
-    return Table.of(
-        "Groups on the tiers of the network",
-        rows,
-        columns=(*columns, "GB/s of a device there"),
-        words={"groups", "exchange", "widest tier they need"},
-    )
+    columns = (*words[:2], "devices", "stride", words[2], "GB/s of a device there")
+    return Table.of("Groups on the tiers of the network", rows, columns=columns, words=words)

@@ -21,8 +21,7 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def write_figures(report: Report, folder: Path, *, force: bool = False) -> tuple[Path, ...]:
-    """Write every figure of a report as SVG, PNG and PDF into ``folder``, and its data as parquet;
-    returns the files.
+    """Write every figure as SVG, PNG and PDF into ``folder``, and its data as parquet.
 
     A figure drawn from several tables has a file for each, ``NAME.parquet`` that with the most
     rows, then ``NAME-2.parquet``.
@@ -89,8 +88,7 @@ def _parquet(text: str, kinds: dict[str, str]) -> bytes:
 
 
 def write_chart(spec: dict[str, Any], path: Path, width: int, alt: str = "") -> None:
-    """Write a chart in light colours, ``width`` points wide, as the ending of ``path``, where there
-    may be one, says.
+    """Write a chart in light colours, ``width`` points wide, as the ending of ``path`` says.
 
     An SVG says ``alt`` in its place.
 

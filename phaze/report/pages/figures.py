@@ -10,8 +10,7 @@ SMALLEST_CANVAS = 1200  # marks from which a canvas draws faster than a tree of 
 
 @dataclass(frozen=True, eq=False)
 class Figure:
-    """A chart with what to see in it. ``name`` is its anchor on the page and its file name,
-    ``spec`` Vega-Lite's JSON.
+    """A chart with its caption; ``name`` is its anchor and file name, ``spec`` Vega-Lite's JSON.
 
     ``marks`` is about how many shapes it has. ``abreast`` figures stand side by side where there is
     room. The table says the same as the chart.
@@ -74,8 +73,7 @@ class Reasons:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """A page: its title and what stands under it, the answer, the numbers that matter, the reasons,
-    and the rest in sections.
+    """A page: title, answer, the numbers that matter, the reasons, and the rest in sections.
 
     ``warnings`` are sentences that nobody who acts on the answer should miss.
     """

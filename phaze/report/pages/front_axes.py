@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from phaze.report.sentences.designs import listed
 from phaze.runs.finished_run import FinishedRun
-from phaze.studies.wording import listed
 from phaze_common.choices import FrontAxis
 from phaze_common.numbers import number
 from Solver.chip_figures import ChipFigures

@@ -162,14 +162,9 @@ def _caption(plan: PlanReport, placed: PlacedLayers) -> str:
 
 def _table(plan: PlanReport, placed: PlacedLayers) -> Table:
     crossing = boundary_bytes(placed)
-    rows = (
-        {
-            "stage": str(number % plan.pp + 1),
-            "layers": layer_range(stage.layers),
-            "forward bytes behind it": size_text(forward)
-            if (forward := crossing.get(number, 0))
-            else "",
-        }
-        for number, stage in enumerate(plan.plan.stages)
-    )
+    rows = []
+    for number, stage in enumerate(plan.plan.stages):
+        forward = crossing.get(number, 0)
+        row = {"stage": str(number % plan.pp + 1), "layers": layer_range(stage.layers)}
+        rows.append(row | {"forward bytes behind it": size_text(forward) if forward else ""})
     return Table.of("Layers of each stage, and what it hands on", rows, words={"layers"})

@@ -5,9 +5,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from phaze.report.glossary import used_in
 from phaze.report.pages.figures import Report
 from phaze.report.pages.theme import DARK, LIGHT, Theme, chart_config, palette
+from phaze.report.sentences.glossary import used_in
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,7 @@ class Served:
 
 
 def page(report: Report, served: Served | None = None) -> str:
-    """The page: text, tables and charts with everything that draws them, so that it asks for
-    nothing else.
+    """The page with everything that draws its charts, so that it asks for nothing else.
 
     One that is ``served`` asks its server about points that are clicked.
     """

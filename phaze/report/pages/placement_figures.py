@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import altair as alt
 
@@ -10,8 +10,8 @@ from phaze.report.pages.charts import chart_of, exactly, limit_rule, sized, stac
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.layer_ranges import layer_range
 from phaze.report.pages.stages import LOAD_PARTS, MEMORY_PARTS, StageView
+from phaze.report.sentences.designs import EQUAL, listed
 from phaze.report.table import Table
-from phaze.studies.wording import EQUAL, listed
 from phaze_common.numbers import number, time_text, unit_for
 from phaze_common.units import GIB
 
@@ -24,13 +24,8 @@ def load_figure(stages: Sequence[StageView], suffix: str) -> Figure:
     """Seconds per micro-batch of every stage, by part."""
     slowest = max(stages, key=lambda stage: stage.load_s)
     unit = unit_for(slowest.load_s)
-    spec, marks = _stacked(
-        stages,
-        LOAD_PARTS,
-        lambda stage: {part: seconds * unit.per_second for part, seconds in stage.seconds.items()},
-        f"{unit.name} per micro-batch",
-        None,
-    )
+    scaled = [stage.scaled(stage.seconds, unit.per_second) for stage in stages]
+    spec, marks = _stacked(stages, LOAD_PARTS, scaled, f"{unit.name} per micro-batch", None)
     fastest = min(stage.load_s for stage in stages)
     if len(stages) == 1:
         caption = f"One stage runs the whole model: {time_text(slowest.load_s)} per micro-batch."
@@ -50,13 +45,8 @@ def memory_figure(stages: Sequence[StageView], limit_bytes: float, suffix: str) 
     fullest = max(stages, key=lambda stage: stage.total_bytes)
     share, limit = fullest.total_bytes / limit_bytes, limit_bytes / GIB
     near = share >= ROOM
-    spec, marks = _stacked(
-        stages,
-        MEMORY_PARTS,
-        lambda stage: {part: size / GIB for part, size in stage.memory_bytes.items()},
-        "GiB per device",
-        limit if near else None,
-    )
+    scaled = [stage.scaled(stage.memory_bytes, 1 / GIB) for stage in stages]
+    spec, marks = _stacked(stages, MEMORY_PARTS, scaled, "GiB per device", limit if near else None)
     highest = f"{_highest([stage.total_bytes for stage in stages], 'fullest')}: "
     words = (
         f"{highest if len(stages) > 1 else ''}{number(fullest.total_bytes / GIB)} of "
@@ -112,12 +102,11 @@ def stage_table(stages: Sequence[StageView], limit_bytes: float) -> Table:
 def _stacked(
     stages: Sequence[StageView],
     roles: dict[str, str],
-    values: Callable[[StageView], dict[str, float]],
+    amounts: Sequence[dict[str, float]],
     title: str,
     limit: float | None,
 ) -> tuple[dict[str, object], int]:
     """Bars of parts above the stages, and a line at ``limit``; with the number of marks."""
-    amounts = [values(stage) for stage in stages]
     totals = [sum(amount.values()) for amount in amounts]
     parts = [part for part in roles if any(amount[part] > 0.0 for amount in amounts)]
     base = chart_of(

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 from GraphExtractor.names import label
 from phaze.report.pages.figures import Part
+from phaze.report.sentences.designs import capitalised, listed, unit_of
 from phaze.report.table import Table
 from phaze.runs.finished_run import FinishedRun
 from phaze.runs.run_directory import Manifest
-from phaze.studies.wording import capitalised, listed, unit_of
 from phaze_common.numbers import number, time_text
 from phaze_common.units import GIB
 from Solver.results import Certificate, Counts, DesignPoint

@@ -8,9 +8,10 @@ from phaze.report.pages.charts import chart_of, sized, tips
 from phaze.report.pages.design_points import PointsOfModel
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.theme import colour
+from phaze.report.sentences.robustness import robustness_caption
 from phaze.report.table import Table
-from phaze.studies.robust.records import Robustness, kept_robustness
-from phaze_common.numbers import number, percent
+from phaze.runs.robustness import kept_robustness
+from phaze_common.numbers import number
 
 MOST = 14  # constants that are drawn
 
@@ -23,16 +24,11 @@ def robust_figure(points: PointsOfModel) -> Figure | None:
     widest = sorted(answer.influences, key=lambda each: -abs(each.value_high - each.value_low))
     rows = []
     for each in widest[:MOST]:
-        values, at = (each.value_low, each.value_high), each.switches_at
-        rows.append(
-            {
-                "constant": each.name,
-                "from": 100.0 * (min(values) - 1.0),
-                "to": 100.0 * (max(values) - 1.0),
-                "range": f"{number(each.low, 3)}x to {number(each.high, 3)}x",
-                "switches": "never" if at is None else f"from {number(at, 3)}x",
-            }
-        )
+        least, most = sorted(100.0 * (end - 1.0) for end in (each.value_low, each.value_high))
+        row = {"constant": each.name, "from": least, "to": most}
+        row["range"] = f"{number(each.low, 3)}x to {number(each.high, 3)}x"
+        at = each.switches_at
+        rows.append(row | {"switches": "never" if at is None else f"from {number(at, 3)}x"})
     names = alt.Axis(ticks=False, labelLimit=320)
     order = [row["constant"] for row in rows]
     titles = {
@@ -63,16 +59,4 @@ def robust_figure(points: PointsOfModel) -> Figure | None:
     words = {"constant", "range", "another is better"}
     table = Table.of("What every constant does alone", cells, words=words)
     title, spec = "Does the choice survive what is not known?", sized(bars, 24 * len(rows))
-    return Figure("robustness", title, _caption(answer), spec, len(rows), table)
-
-
-def _caption(answer: Robustness) -> str:
-    chosen, proven, nothing = answer.chosen, answer.searched.proven, answer.samples_without_any
-    others = f"; in {nothing} of them nothing works. Of the others" if nothing else ". Of these"
-    return (
-        f"Under {answer.samples} samples of {len(answer.influences)} constants the whole space was "
-        f"searched{others} the chosen design is the best in {percent(chosen.wins)}, and choosing "
-        f"it costs {percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} "
-        f"at worst. In {proven} samples no other design is better than the best that is told. "
-        "Bars: each constant alone, from one end of its range to the other."
-    )
+    return Figure("robustness", title, robustness_caption(answer), spec, len(rows), table)

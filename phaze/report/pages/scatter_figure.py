@@ -10,17 +10,7 @@ import altair as alt
 import numpy as np
 
 from Estimator.chips.axes import SIZES
-from phaze.report.pages.charts import (
-    RING,
-    SAMPLES,
-    chart_data,
-    chart_of,
-    chosen_in,
-    exactly,
-    menu,
-    sized,
-    tips,
-)
+from phaze.report.pages import charts
 from phaze.report.pages.design_points import (
     OF_A_PLAN,
     PointsOfModel,
@@ -32,9 +22,9 @@ from phaze.report.pages.design_points import (
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.front_axes import WORDS, amounts_of, drawn_axes, front_words, other_axes
 from phaze.report.pages.theme import RAMP, colour
+from phaze.report.sentences.designs import EQUAL, accelerator_text, capitalised
 from phaze.report.table import Table
 from phaze.runs.design_tables import TOTAL_ENERGY, axis_column
-from phaze.studies.wording import EQUAL, accelerator_text, capitalised
 from phaze_common.choices import FrontAxis
 from phaze_common.numbers import gib, rate
 from phaze_common.units import GIB, MIB
@@ -76,8 +66,8 @@ def scatter(points: PointsOfModel) -> Figure:
     tallest = max(tallest, float(shown["throughput_samples_per_s"].max()))
     widest = max(each.amounts[across] for each in marked)
     widest = max(widest, float(shown[axis_column(shown, across)].max()))
-    x = alt.X(f"{across}:Q", title=WORDS[across].title, scale=exactly(0, widest * 1.06))
-    height = {"title": SAMPLES, "scale": exactly(0, tallest * 1.1)}
+    x = alt.X(f"{across}:Q", title=WORDS[across].title, scale=charts.exactly(0, widest * 1.06))
+    height = {"title": charts.SAMPLES, "scale": charts.exactly(0, tallest * 1.1)}
     at = {"x": x, "y": alt.Y("throughput:Q", **height)}
     coded = _colour(shown, marked, coloured)
     titles = {"chip:N": "chip", "throughput:Q ,.5~r": "samples/s"}
@@ -89,13 +79,15 @@ def scatter(points: PointsOfModel) -> Figure:
         "plan:N": "tp x pp x dp",
         "pareto:N": "Pareto front",
     }
-    of_design, of_named = tips(titles | of_plan), tips({"name:N": "which"} | titles)
+    of_design, of_named = charts.tips(titles | of_plan), charts.tips({"name:N": "which"} | titles)
     menus = _menus(shown)
     designs = alt.Chart(_design_data(shown, axes)).transform_calculate(
         chip=_CHIP, pareto="datum.front ? 'on it' : 'dominated'"
     )
     for column in menus:
-        designs = designs.transform_filter(WITH_MEMORY if column == "hbm" else chosen_in(column))
+        designs = designs.transform_filter(
+            WITH_MEMORY if column == "hbm" else charts.chosen_in(column)
+        )
     most = alt.WindowFieldDef(op="max", field="throughput", **{"as": "most"})
     order = [alt.SortField(across.value), alt.SortField("throughput", order="descending")]
     envelope = designs.transform_window(window=[most], sort=order, frame=[None, 0]).mark_line(
@@ -103,7 +95,7 @@ def scatter(points: PointsOfModel) -> Figure:
     )
     behind = designs.transform_filter("!datum.front && !front_only" if asked else "!datum.front")
     front = designs.transform_filter("datum.front").mark_circle(size=34, opacity=0.95)
-    named = chart_of(
+    named = charts.chart_of(
         {
             "name": each.name,
             "throughput": each.throughput_samples_per_s,
@@ -117,7 +109,7 @@ def scatter(points: PointsOfModel) -> Figure:
         shape="diamond", size=110, filled=True, opacity=1, stroke=colour("ink"), strokeWidth=1.5
     )
     best = named.transform_filter("datum.name == 'optimum'").mark_point(
-        shape="circle", size=220, color=colour("accent"), **RING
+        shape="circle", size=220, color=colour("accent"), **charts.RING
     )
     names = [
         named.transform_filter(f"datum.side == '{side}'")
@@ -141,7 +133,7 @@ def scatter(points: PointsOfModel) -> Figure:
         f"{'-'.join(('throughput', *(other_axes(asked) or axes)))}{points.suffix}",
         scatter_title(asked),
         _caption(points, asked, len(shown), len(evaluated)),
-        sized(chart, 420),
+        charts.sized(chart, 420),
         len(shown),
         front_table(evaluated, asked) if asked else None,
     )
@@ -192,7 +184,7 @@ def _design_data(shown: pd.DataFrame, axes: Sequence[FrontAxis]) -> Any:
         "front": shown["on_front"].tolist(),
     }
     rows = zip(*columns.values(), strict=True)
-    return chart_data(dict(zip(columns, row, strict=True)) for row in rows)
+    return charts.chart_data(dict(zip(columns, row, strict=True)) for row in rows)
 
 
 def _once(shown: pd.DataFrame) -> pd.DataFrame:
@@ -236,7 +228,9 @@ def _menus(shown: pd.DataFrame) -> dict[str, Any]:
         "recompute": ("recomputation", shown["recompute"].astype(str)),
     }
     found = {key: (title, sorted(set(each.tolist()))) for key, (title, each) in columns.items()}
-    return {key: menu(key, title, each) for key, (title, each) in found.items() if len(each) > 1}
+    return {
+        key: charts.menu(key, title, each) for key, (title, each) in found.items() if len(each) > 1
+    }
 
 
 def _colour(shown: pd.DataFrame, marked: Sequence[Marked], axis: FrontAxis) -> Any:
@@ -254,8 +248,7 @@ def _colour(shown: pd.DataFrame, marked: Sequence[Marked], axis: FrontAxis) -> A
 
 
 def front_table(evaluated: pd.DataFrame, axes: Sequence[FrontAxis]) -> Table:
-    """The chips on the Pareto front of ``axes``, a row each: its fastest plan, the HBM sizes that
-    allow it, and its plans there.
+    """The chips on the Pareto front of ``axes``, each with its fastest plan and its HBM sizes.
 
     The front is one of every HBM size; of equally fast plans of a chip that with the least of the
     other axes is shown.

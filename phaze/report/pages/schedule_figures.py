@@ -7,20 +7,12 @@ from dataclasses import dataclass, replace
 import altair as alt
 
 from Estimator.chips.accelerator import Accelerator
-from phaze.report.pages.charts import (
-    by_role,
-    chart_of,
-    exactly,
-    legend_above,
-    names_axis,
-    sized,
-    tips,
-)
+from phaze.report.pages import charts
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.layer_ranges import layer_range
 from phaze.report.pages.theme import colour
+from phaze.report.sentences.designs import listed
 from phaze.report.table import Table
-from phaze.studies.wording import listed
 from phaze_common.numbers import number, time_text, unit_for
 from Solver.designs.schedule_records import KeptSchedule, ScheduledOperator
 
@@ -57,8 +49,7 @@ class Lanes:
 def schedule_figures(
     schedules: Sequence[KeptSchedule], chip: Accelerator, suffix: str
 ) -> tuple[Figure, ...]:
-    """Schedules as charts, one each; of layers whose names differ in signs alone, the later ones
-    are numbered.
+    """Schedules as charts, one each; figures of one name are numbered.
 
     Layers of one name that differ, such as the first decoder and the others, say in their titles
     which they are.
@@ -96,16 +87,18 @@ def schedule_figure(schedule: KeptSchedule, chip: Accelerator, suffix: str) -> F
         if _occupies(operator, lane)
     ]
     end = schedule.makespan_s * unit.per_second
-    scale, base = exactly(0, end), chart_of(rows)
-    y = names_axis("lane:N", [lane.title for lane in lanes.rows])
+    scale, base = charts.exactly(0, end), charts.chart_of(rows)
+    y = charts.names_axis("lane:N", [lane.title for lane in lanes.rows])
     titles = {"operator:N": "operator", "kind:N": "kind", "where:N": "runs on"}
     times = {f"{name}:Q .4~r": f"{name}, {unit.name}" for name in ("start", "end", "takes")}
     bars = base.mark_bar(stroke=colour("page"), strokeWidth=0.75).encode(
         x=alt.X("start:Q", title=unit.name, scale=scale),
         x2="end:Q",
         y=y,
-        color=by_role("kind:N", {kind: kind for kind in kinds}, legend=legend_above()),
-        tooltip=tips({**titles, **times}),
+        color=charts.by_role(
+            "kind:N", {kind: kind for kind in kinds}, legend=charts.legend_above()
+        ),
+        tooltip=charts.tips({**titles, **times}),
     )
     names = base.transform_filter(
         f"(datum.end - datum.start) / {end} * width > {LETTER} * length(datum.short) + {LETTER}"
@@ -127,7 +120,9 @@ def schedule_figure(schedule: KeptSchedule, chip: Accelerator, suffix: str) -> F
         f"schedule-{_safe(schedule.layer)}-{schedule.graph.replace('_', '-')}{suffix}",
         _title(schedule.layer, schedule.graph),
         caption,
-        sized(alt.layer(bars, *texts), len(lanes.rows) * (30 if len(lanes.rows) < 8 else 16)),
+        charts.sized(
+            alt.layer(bars, *texts), len(lanes.rows) * (30 if len(lanes.rows) < 8 else 16)
+        ),
         len(rows),
         _operator_table(schedule),
         abreast=2,
@@ -184,7 +179,7 @@ def _occupies(operator: ScheduledOperator, lane: Lane) -> bool:
 def _where(operator: ScheduledOperator) -> str:
     types = operator.cores.split("+")
     if operator.mode == ALL:
-        return "all " + " and ".join(types)
+        return f"all {' and '.join(types)}"
     return listed([f"{core_type} {_core(operator, core_type)}" for core_type in types])
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
-from phaze.report.conventions import mfu_note, mfu_share
 from phaze.report.pages import placement_figures, size_figures, time_figures
 from phaze.report.pages.axis_figures import Sensitivity, axis_figures, axis_table, sensitivity_words
 from phaze.report.pages.chip_figures import (
@@ -21,7 +20,6 @@ from phaze.report.pages.choice_figures import fastest_plans, memory_scatter
 from phaze.report.pages.design_points import PointsOfModel, points_of
 from phaze.report.pages.device_figures import devices_figure
 from phaze.report.pages.figures import Figure, KeyNumber, Part, Reasons, Report, Section
-from phaze.report.pages.heterogeneous_section import heterogeneous_section
 from phaze.report.pages.layer_graph_figure import layer_graph_figure
 from phaze.report.pages.memory_figures import memory_over_time
 from phaze.report.pages.pipeline_figures import pipeline_figures
@@ -32,16 +30,8 @@ from phaze.report.pages.schedule_figures import schedule_figures
 from phaze.report.pages.stages import stages_of
 from phaze.report.pages.training.run_sections import measured_sections, trainings_of
 from phaze.report.pages.training.training_report import training_words
-from phaze.report.pages.why import why
-from phaze.report.tables.search_tables import (
-    optimum_table,
-    proof_text,
-    reference_table,
-    size_table,
-)
-from phaze.studies.explain.explanation import explain
-from phaze.studies.remarks import better_beyond, beyond_limits, missing_sizes
-from phaze.studies.wording import (
+from phaze.report.sentences.answers import proof_text
+from phaze.report.sentences.designs import (
     ALONG_THE_CRITICAL_PATH,
     accelerator_text,
     capitalised,
@@ -54,6 +44,17 @@ from phaze.studies.wording import (
     plan_text,
     unit_of,
 )
+from phaze.report.sentences.differences import why
+from phaze.report.sentences.explanation import explain
+from phaze.report.sentences.known_chips import better_beyond, beyond_limits, missing_sizes
+from phaze.report.sentences.stages import heterogeneous_text
+from phaze.report.sentences.utilization import mfu_note, mfu_share
+from phaze.report.tables.heterogeneous_tables import stages_table
+from phaze.report.tables.search_tables import (
+    optimum_table,
+    reference_table,
+    size_table,
+)
 from phaze_common.numbers import gib, number, percent, share, time_text
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from phaze.report.table import Table
     from phaze.runs.finished_run import FinishedRun
     from Solver.plan_report import ExpertReport, PlanReport
-    from Solver.results import DesignPoint, Limit
+    from Solver.results import DesignPoint, HeterogeneousAnswer, Limit
 
 COLLECTIVE = OperatorKind.COLLECTIVE.value
 
@@ -80,16 +81,16 @@ def search_report(run: FinishedRun) -> Report:
         tried = Part("", (), (), (titled(size_table(result)),))
         sections.append(Section("sizes", "What was tried", (tried,)))
     if result.heterogeneous is not None:
-        sections.append(heterogeneous_section(result.heterogeneous))
+        sections.append(_stages_that_differ(result.heterogeneous))
     sections.append(Section("provenance", "Provenance", provenance(run)))
     if best is None:
         title = f"No {what} fits {models}"
         subtitle = f"Run {result.study}{where}, {result.status.value}"
         return Report(title, subtitle, explanation.answer, (), (), tuple(sections))
-    measured = tuple(training_words(each.trained.record) for each in trainings)
+    measured = tuple(training_words(each.record) for each in trainings)
     reasons = (
         Reasons("By how much", explanation.lead),
-        Reasons("Why this one", why(best, points)),
+        Reasons("Why this one", tuple(why(best, result.references))),
         Reasons("What limits it", explanation.limits_in_words),
         Reasons("Where the time goes", explanation.time_in_words),
         Reasons("What training it measured", measured),
@@ -103,6 +104,15 @@ def search_report(run: FinishedRun) -> Report:
         tuple(sections),
         explanation.warnings,
     )
+
+
+def _stages_that_differ(answer: HeterogeneousAnswer) -> Section:
+    """What stages that differ bring, the stages of the best such plan, and its timeline."""
+    part, best = Part("", (f"{heterogeneous_text(answer)}.",)), answer.best
+    if best is not None:
+        tables = (stages_table(best.plan, best.stages),)
+        part = replace(part, figures=pipeline_figures(best.pipeline, "differing"), tables=tables)
+    return Section("differing", "Stages that differ", (part,))
 
 
 def _sections(
@@ -287,9 +297,9 @@ def titled(table: Table) -> Table:
     return replace(table, title=capitalised(table.title))
 
 
-def sentences(remark: str) -> tuple[str, ...]:
-    """A remark as a sentence, where there is one."""
-    return (f"{capitalised(remark)}.",) if remark else ()
+def sentences(sentence: str) -> tuple[str, ...]:
+    """A sentence with its capital and full stop, where there is one."""
+    return (f"{capitalised(sentence)}.",) if sentence else ()
 
 
 def _numbers(

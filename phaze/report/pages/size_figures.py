@@ -8,9 +8,9 @@ from GraphExtractor.names import label
 from phaze.report.pages.charts import SAMPLES, TO_ZERO, by_role, chart_of, series_roles, sized, tips
 from phaze.report.pages.design_points import PointsOfModel
 from phaze.report.pages.figures import Figure
+from phaze.report.sentences.designs import degrees_text, hardware_text, listed
 from phaze.report.table import Table
 from phaze.report.tables.search_tables import FOUND
-from phaze.studies.wording import degrees_text, hardware_text, listed
 from phaze_common.numbers import gib, number, time_text
 from Solver.results import DesignPoint, SizeRow
 

@@ -21,6 +21,11 @@ class StageView:
         """Seconds that a micro-batch occupies the stage."""
         return sum(self.seconds.values())
 
+    @staticmethod
+    def scaled(parts: dict[str, float], factor: float) -> dict[str, float]:
+        """``parts`` in another unit."""
+        return {part: amount * factor for part, amount in parts.items()}
+
     @property
     def total_bytes(self) -> float:
         """All that a device of the stage holds."""
@@ -64,6 +69,5 @@ def _sent_s(pipeline: PipelineReport, stage: int) -> float:
     if pipeline.overlap_transfers:
         return 0.0
     chunks = range(stage, len(pipeline.forward_s), pipeline.pp)
-    return sum(pipeline.sent_s(True, chunk) for chunk in chunks) + sum(
-        pipeline.sent_s(False, chunk) for chunk in chunks
-    )
+    ways = (sum(pipeline.sent_s(forward, chunk) for chunk in chunks) for forward in (True, False))
+    return sum(ways)

@@ -8,26 +8,16 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from phaze.report.pages.charts import (
-    by_role,
-    chart_of,
-    exactly,
-    legend_above,
-    names_axis,
-    room_right,
-    sized,
-    stacked_bars,
-    tips,
-)
+from phaze.report.pages import charts
 from phaze.report.pages.figures import Figure
+from phaze.report.sentences.designs import NEGLIGIBLE, part_text
+from phaze.report.sentences.gains import binds, gained
 from phaze.report.table import Table
-from phaze.studies.limits.gains import binds, gained
-from phaze.studies.wording import NEGLIGIBLE, part_text
 from phaze_common.numbers import FINE_DIGITS, number, share, time_text, unit_for
 from Solver.results import Limit
 
 LABEL = 15  # characters of a line of a resource's name, so that it fits beside the bars of a phone
-ROOM_FOR_TEXT = room_right(60)
+ROOM_FOR_TEXT = charts.room_right(60)
 TERMS = {  # colours of the parts of an iteration, by role
     "arithmetic": "backward",
     "memory_bound": "forward",
@@ -74,7 +64,7 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
     """Where the time of an iteration goes, a bar each."""
     first, terms, longest_s = bars[0], terms_of(bars), max(bar.total_s for bar in bars)
     unit = unit_for(longest_s)
-    parts = chart_of(
+    parts = charts.chart_of(
         {
             "whose": bar.name,
             "term": part_text(term),
@@ -87,16 +77,16 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
         for position, term in enumerate(terms)
         if bar.seconds.get(term, 0.0) > 0.0
     )
-    scale, title = exactly(0, longest_s * unit.per_second), f"{unit.name} per iteration"
-    y = names_axis("whose:N", [bar.name for bar in bars], labelPadding=8)
-    shown = stacked_bars(
+    scale, title = charts.exactly(0, longest_s * unit.per_second), f"{unit.name} per iteration"
+    y = charts.names_axis("whose:N", [bar.name for bar in bars], labelPadding=8)
+    shown = charts.stacked_bars(
         parts,
         "term:N",
         {part_text(term): TERMS[term] for term in terms},
-        legend=legend_above(),
+        legend=charts.legend_above(),
         x=alt.X("amount:Q", title=title, stack="zero", scale=scale),
         y=y,
-        tooltip=tips(
+        tooltip=charts.tips(
             {
                 "whose:N": "iteration of",
                 "term:N": "part",
@@ -106,7 +96,7 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
             }
         ),
     )
-    totals = chart_of(
+    totals = charts.chart_of(
         {
             "whose": bar.name,
             "total": bar.total_s * unit.per_second,
@@ -125,7 +115,7 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
         f"iteration-breakdown{suffix}",
         "Where the time of an iteration goes",
         f"The largest parts ({first.name}): {said}.",
-        sized(alt.layer(shown, ends), 34 * len(bars), ROOM_FOR_TEXT),
+        charts.sized(alt.layer(shown, ends), 34 * len(bars), ROOM_FOR_TEXT),
         len(bars) * len(terms),
         iterations_table(bars),
     )
@@ -172,7 +162,7 @@ def limits_figure(limits: Sequence[Limit]) -> Figure:
         )
         for limit in limits
     }
-    base = chart_of(
+    base = charts.chart_of(
         {
             "resource": names[limit.resource],
             "how": how,
@@ -188,13 +178,13 @@ def limits_figure(limits: Sequence[Limit]) -> Figure:
     broken = {"labelPadding": 8, "labelExpr": "split(datum.label, '\\n')"}
     placed = {
         "x": alt.X("gain:Q", title=title, axis=times, scale=from_zero),
-        "y": names_axis("resource:N", list(names.values()), **broken),
+        "y": charts.names_axis("resource:N", list(names.values()), **broken),
         "yOffset": alt.YOffset("how:N", sort=list(roles)),
     }
     titles = {"resource:N": "resource", "how:N": "given"}
     bars = base.mark_bar().encode(
-        color=by_role("how:N", roles, legend=legend_above()),
-        tooltip=tips(titles | {"text:N": "gain", "words:N": "that is"}),
+        color=charts.by_role("how:N", roles, legend=charts.legend_above()),
+        tooltip=charts.tips(titles | {"text:N": "gain", "words:N": "that is"}),
         **placed,
     )
     look = base.mark_text(align="left", dx=4, fontSize=10, tooltip=None)
@@ -208,7 +198,7 @@ def limits_figure(limits: Sequence[Limit]) -> Figure:
         "limits",
         "What limits the optimum",
         caption,
-        sized(chart, 44 * len(limits), room_right(80)),
+        charts.sized(chart, 44 * len(limits), charts.room_right(80)),
         2 * len(limits),
         limits_table(limits),
     )

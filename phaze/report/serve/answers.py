@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Generic, TypeVar
 
 from GraphExtractor.names import label
@@ -15,11 +15,11 @@ from phaze.report.pages.page import Served, page
 from phaze.report.pages.points.labels import point_label
 from phaze.report.pages.points.points_report import points_report
 from phaze.report.pages.search_report import search_report
+from phaze.report.sentences.designs import hardware_text, unit_of, whole_plan_text
+from phaze.report.sentences.records import Alternative
 from phaze.report.tables.explain_tables import terms_table
 from phaze.runs.finished_run import FinishedRun, open_run
-from phaze.studies.explain.records import Alternative
 from phaze.studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
-from phaze.studies.wording import hardware_text, unit_of, whole_plan_text
 from phaze_common.errors import InputError
 from phaze_common.numbers import number, size_text, time_text
 
@@ -72,8 +72,7 @@ class NoSuchPointError(Exception):
 
 @dataclass(eq=False)
 class Answers:
-    """Answers about ``points``; where ``alone`` they are one run, whose report is the whole page.
-    Threads may share them.
+    """Answers about ``points``, or one run whose report is the page (``alone``), for threads.
 
     ``run_code`` are model files (Python) that may be run to search again.
     """
@@ -84,9 +83,8 @@ class Answers:
     _runs: Cache[FinishedRun] = field(default_factory=lambda: Cache(CACHED_RUNS))
     _pages: Cache[str] = field(default_factory=lambda: Cache(CACHED_PAGES))
     _reading: threading.RLock = field(default_factory=threading.RLock)
-    _searching: threading.Lock = field(
-        default_factory=threading.Lock
-    )  # a search takes all cores that there are
+    # a search takes all cores that there are
+    _searching: threading.Lock = field(default_factory=threading.Lock)
 
     def page(self) -> str:
         """The page of all, or of the one run."""
@@ -150,17 +148,16 @@ class Answers:
         return page(points_report(self.points, link), Served("", None))
 
     def _point(self, number_: int) -> ReadPoint:
-        found = next((point for point in self.points.points if point.number == number_), None)
-        if found is None:
-            raise NoSuchPointError
-        return found
+        for point in self.points.points:
+            if point.number == number_:
+                return point
+        raise NoSuchPointError
 
     def _run(self, number_: int) -> FinishedRun:
         folder = self._point(number_).folder
         if folder is None:
             raise NoSuchPointError
-        own: Path = folder
-        return self._runs.get(number_, lambda: open_run(own, self.run_code))
+        return self._runs.get(number_, partial(open_run, folder, self.run_code))
 
 
 def _plan_sentences(run: FinishedRun) -> list[str]:
@@ -172,9 +169,8 @@ def _plan_sentences(run: FinishedRun) -> list[str]:
     for model, plan in best.models.items():
         took = f"{time_text(plan.time_per_batch_s)} per iteration on {plan.devices_used:,} devices"
         found.append(f"{label(model)}: {whole_plan_text(plan)}; {took}.")
-        found.append(
-            f"The fullest stage uses {size_text(plan.memory_bytes)} of {size_text(plan.hbm_bytes)}."
-        )
+        used = f"{size_text(plan.memory_bytes)} of {size_text(plan.hbm_bytes)}"
+        found.append(f"The fullest stage uses {used}.")
     binding = sorted(best.limits, key=lambda limit: -limit.unlimited_gain)
     return found + [limit.words for limit in binding[:2]]
 

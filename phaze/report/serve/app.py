@@ -1,5 +1,4 @@
-"""The web application around the answers. Every address begins with a token; without it nothing is
-told, not even what there is.
+"""The web application around the answers. Every address begins with a token.
 
 Nothing is read from paths that a request names: a request names a number of a point, or nothing.
 """
@@ -91,12 +90,8 @@ def application(answers: Answers, token: str) -> Any:
         logger.warning("%s", error)
         return problem(500, str(error))
 
-    handlers: Any = {
-        404: missing,
-        NoSuchPointError: missing,
-        InputError: refused,
-        PhazeError: failed,
-    }
+    handlers: Any = {404: missing, NoSuchPointError: missing}
+    handlers |= {InputError: refused, PhazeError: failed}
     routes = [
         Route("/", whole),
         Route("/points/{number:int}/", of_point),

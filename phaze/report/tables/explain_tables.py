@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TextIO
 
 from GraphExtractor.names import label
-from phaze.report.glossary import used_in
-from phaze.report.table import GAP, Table, wrap
-from phaze.report.terminal import print_lines, print_tables, screen_width
-from phaze.studies.explain.records import (
+from phaze.report.sentences.designs import EQUAL, accelerator_text, part_text, summary_text
+from phaze.report.sentences.glossary import used_in
+from phaze.report.sentences.records import (
     Alternative,
     Explanation,
     Term,
     WhatIf,
 )
-from phaze.studies.wording import EQUAL, accelerator_text, part_text, summary_text
+from phaze.report.table import GAP, Table, wrap
+from phaze.report.terminal import print_lines, print_tables, screen_width
 
 LINE = 120  # characters
 
@@ -31,6 +32,8 @@ def print_explanation(explanation: Explanation, stream: TextIO, *, wide: bool = 
         "what limits it": explanation.limits_in_words,
         "where time and memory go": explanation.time_in_words,
     }
+    said = [explanation.answer, *chain(*sections.values())]
+    said += chain.from_iterable(each.sentences for each in explanation.alternatives)
     for title, sentences in sections.items():
         print_lines(_section(title, sentences, line), stream)
     for alternative in explanation.alternatives:
@@ -38,15 +41,8 @@ def print_explanation(explanation: Explanation, stream: TextIO, *, wide: bool = 
     if explanation.what_ifs:
         print_lines([""], stream)
         print_tables([what_if_table(explanation.what_ifs)], stream, wide=wide)
-    print_lines(_section("words", _meanings(explanation), line), stream)
-
-
-def _meanings(explanation: Explanation) -> list[str]:
-    """What the words that were used mean."""
-    sentences = [explanation.answer, *explanation.lead, *explanation.limits_in_words]
-    sentences += explanation.time_in_words
-    sentences += [sentence for each in explanation.alternatives for sentence in each.sentences]
-    return [f"{meaning.word}: {meaning.text}" for meaning in used_in(" ".join(sentences))]
+    meanings = [f"{each.word}: {each.text}" for each in used_in(" ".join(said))]
+    print_lines(_section("words", meanings, line), stream)
 
 
 def _section(title: str, sentences: Sequence[str], line: int) -> Iterator[str]:
@@ -74,20 +70,17 @@ def what_if_table(answers: Sequence[WhatIf]) -> Table:
     for each in answers:
         own, best, which, plan = "-", each.status.value, each.reason, ""
         if each.point is not None:
-            plans = "; ".join(summary_text(plan) for plan in each.point.models.values())
+            plans = "; ".join(map(summary_text, each.point.models.values()))
+            chip = each.point.accelerator
             own = f"- ({each.not_possible})" if each.not_possible else _ratio(each.same)
             best = _ratio(each.best)
-            which = "this design" if each.same_design else _hardware(each)
+            which = "the same device" if chip is None else accelerator_text(chip)
+            which = "this design" if each.same_design else which
             plan = "the same degrees" if each.same_plan else plans
         cells = {"what if": each.asked, "this design": own, "the best then": best}
         rows.append({**cells, "which is": which, "plan then": plan})
     title = "under other circumstances, over what the run found"
     return Table.of(title, rows, words={"what if", "which is", "plan then"})
-
-
-def _hardware(answer: WhatIf) -> str:
-    chip = None if answer.point is None else answer.point.accelerator
-    return "the same device" if chip is None else accelerator_text(chip)
 
 
 def _ratio(value: float | None) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from GraphExtractor.names import label
 from phaze.report.pages.front_axes import WORDS, front_words, other_axes
+from phaze.report.sentences.designs import accelerator_text, degrees_text
 from phaze.report.table import Table
-from phaze.studies.wording import accelerator_text, degrees_text
 from phaze_common.numbers import gib, rate
 from phaze_common.run_files import DESIGNS
 from Solver.front_records import ModelFront

@@ -8,8 +8,8 @@ from Estimator.plans.plan import Plan, Stage
 from Estimator.plans.results import StageReport
 from GraphExtractor.graph import Recompute
 from GraphExtractor.names import label
+from phaze.report.sentences.designs import other_degrees
 from phaze.report.table import Table
-from phaze.studies.wording import other_degrees
 from phaze_common.numbers import number
 from phaze_common.units import GIB
 

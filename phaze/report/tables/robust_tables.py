@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TextIO
 
+from phaze.report.sentences.designs import accelerator_text
+from phaze.report.sentences.robustness import robustness_sentences
 from phaze.report.table import Table
 from phaze.report.terminal import print_lines, print_tables
-from phaze.studies.robust.records import Influence, Robustness
-from phaze.studies.wording import accelerator_text
-from phaze_common.numbers import number, percent, share
+from phaze.runs.robustness import Influence, Robustness
+from phaze_common.numbers import number, share
 
 MOST_CONTENDERS, MOST_CONSTANTS = 8, 16
 UNMOVED = 5e-4  # of the value: less is not shown
@@ -18,7 +18,7 @@ UNMOVED = 5e-4  # of the value: less is not shown
 def print_robustness(answer: Robustness, stream: TextIO, *, wide: bool = False) -> None:
     """Write the contenders, the constants that decide, and what follows."""
     print_tables([contender_table(answer), tornado_table(answer)], stream, wide=wide)
-    print_lines(sentences(answer), stream)
+    print_lines(robustness_sentences(answer), stream)
 
 
 def contender_table(answer: Robustness) -> Table:
@@ -69,53 +69,3 @@ def tornado_table(answer: Robustness) -> Table:
 def _matters(one: Influence) -> bool:
     moves = abs(one.value_low - 1), abs(one.value_high - 1)
     return max(*moves, one.regret_low, one.regret_high) > UNMOVED
-
-
-def sentences(answer: Robustness) -> Iterator[str]:
-    """The answer in words."""
-    chosen, influences = answer.chosen, answer.influences
-    if answer.samples_without_any:
-        yield (
-            f"in {answer.samples_without_any:,} of {answer.samples:,} samples no design of the "
-            "space keeps the limits and holds a plan; shares and regrets are of the others"
-        )
-    yield (
-        f"{accelerator_text(chosen.accelerator)} is the best of the whole space in "
-        f"{percent(chosen.wins)} of the samples; choosing it costs "
-        f"{percent(chosen.expected_regret)} on average and {percent(chosen.worst_regret)} at worst"
-    )
-    if chosen.fails:
-        yield (
-            f"in {percent(chosen.fails)} of the samples it is larger than the space allows, or "
-            "nothing fits, which costs all"
-        )
-    yield _least_regret(answer)
-    deciding = [each.name for each in influences if each.switches_at is not None]
-    if deciding:
-        yield (
-            f"alone, {deciding[0]} changes the choice most; {len(deciding)} of {len(influences)} "
-            "constants change it to another contender"
-        )
-    else:
-        yield (f"none of {len(influences)} constants changes the choice to another contender alone")
-    found = answer.searched
-    proven = "all" if found.proven == answer.samples else f"{found.proven:,} of {answer.samples:,}"
-    yield (
-        f"under each sample {found.designs:,} designs were bounded, on average "
-        f"{number(found.scheduled, 3)} of them priced and scheduled and "
-        f"{number(found.evaluated, 3)} evaluated besides {len(answer.contenders)} contenders; "
-        f"in {proven} samples it is proven that no other design of the space is better than the "
-        "best contender"
-    )
-
-
-def _least_regret(answer: Robustness) -> str:
-    least, undecided = answer.least_regret, answer.searched.undecided
-    rest = f"; of {undecided:,} other designs it is not known whether they have less"
-    rest = rest if undecided else ""
-    if least == answer.chosen:
-        return f"no {'contender' if rest else 'design'} has less regret at worst{rest}"
-    return (
-        f"the least regret at worst has {accelerator_text(least.accelerator)}: "
-        f"{percent(least.worst_regret)}, {percent(least.expected_regret)} on average{rest}"
-    )

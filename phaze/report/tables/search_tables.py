@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TextIO
 
-from Estimator.coverage import words_of
 from Estimator.plans.results import Breakdown, Status
 from GraphExtractor.names import label
-from phaze.report.conventions import mfu_note, mfu_share
+from phaze.report.sentences import designs
+from phaze.report.sentences.answers import answer_sentences, counts_text
+from phaze.report.sentences.designs import (
+    degrees_text,
+    exposed_s,
+    hardware_text,
+    hidden_s,
+    part_text,
+)
+from phaze.report.sentences.known_chips import beyond_limits, missing_sizes
+from phaze.report.sentences.stages import heterogeneous_text
+from phaze.report.sentences.utilization import mfu_share
 from phaze.report.table import GAP, Table
-from phaze.report.tables.chip_tables import chip_sentences, chip_table
+from phaze.report.tables.chip_tables import chip_table
 from phaze.report.tables.front_tables import front_tables
 from phaze.report.tables.heterogeneous_tables import stages_table
 from phaze.report.terminal import print_lines, print_tables
-from phaze.settings.request import uneven_batch
-from phaze.studies import wording
-from phaze.studies.remarks import better_beyond, beyond_limits, missing_sizes
-from phaze.studies.stages_in_words import heterogeneous_text
-from phaze.studies.wording import degrees_text, exposed_s, hardware_text, hidden_s, part_text
 from phaze_common import numbers
-from phaze_common.numbers import FINE_DIGITS, gib, number, percent, rate
+from phaze_common.numbers import gib, rate
 from phaze_common.units import GIB
 from Solver.plan_report import PlanReport
 from Solver.results import (
-    DesignPoint,
-    HeterogeneousAnswer,
-    PlansInNoise,
     ReferencePoint,
     SearchResult,
     SpaceSize,
 )
 
 MS = 1e-3
-WORTH_A_WORD = 0.0005  # of an iteration: what is 0.1% when rounded
 FOUND = frozenset({Status.OPTIMAL, Status.FEASIBLE})
 
 
@@ -44,7 +45,7 @@ def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) ->
     if best is None:
         reason = result.reason or "no design point fits"
         head = f"{result.study}: {result.status.value}; {reason}"
-        print_lines([head, _counted(result)], stream)
+        print_lines([head, counts_text(result)], stream)
     else:
         optimum = optimum_table(result)
         optimum = replace(optimum, title=f"{result.study}: {optimum.title}")
@@ -53,79 +54,21 @@ def print_result(result: SearchResult, stream: TextIO, *, wide: bool = False) ->
             print_lines([lacking, ""], stream)
         tables = [size_table(result)]
         if result.references:
-            known = reference_table(result.references, wording.unit_of(best), beyond_limits(result))
+            known = reference_table(result.references, designs.unit_of(best), beyond_limits(result))
             tables.append(known.without("area mm²", "source"))
         for name, plan in best.models.items():
             tables.append(breakdown_table(plan.breakdown_s, label(name)))
         if best.chip is not None:
             tables.append(chip_table(best.chip))
         print_tables([*tables, *front_tables(result)], stream, wide=wide)
-        print_lines(_sentences(result, best), stream)
-    if result.heterogeneous is not None:
-        _print_stages_that_differ(result.heterogeneous, stream, wide=wide)
-
-
-def _print_stages_that_differ(answer: HeterogeneousAnswer, stream: TextIO, *, wide: bool) -> None:
-    if answer.best is not None:
+        print_lines(answer_sentences(result, best), stream)
+    answer = result.heterogeneous
+    if answer is not None and answer.best is not None:
         name = f"{label(answer.model)}, stages that differ"
         stages = stages_table(answer.best.plan, answer.best.stages)
         print_tables([stages, breakdown_table(answer.best.breakdown_s, name)], stream, wide=wide)
-    print_lines([heterogeneous_text(answer)], stream)
-
-
-def _sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
-    """The answer and what it rests on."""
-    hardware = hardware_text(best.accelerator, result.hardware)
-    memory = f" with {gib(best.hbm_bytes)} GiB"  # which a title says where it was asked for
-    yield (
-        f"best: {hardware if memory in hardware else f'{hardware}{memory} HBM'}, "
-        f"{best.objective.value.replace('_', ' ')} {number(best.value, FINE_DIGITS)} "
-        f"{wording.unit_of(best)}, {proof_text(best)}"
-    )
-    if beyond := better_beyond(result):
-        yield beyond
-    plans = [(label(name), plan) for name, plan in best.models.items()]
-    for name, plan in plans:
-        memory = numbers.stage_memory_text(plan.memory_bytes, plan.hbm_bytes)
-        utilization = plan.model_flops_utilization
-        note = mfu_note(utilization, plan.all_scores_flops_utilization, plan.sequence_length)
-        yield (
-            f"{name}: {wording.whole_plan_text(plan)}; MFU {mfu_share(utilization)}, {note}; "
-            f"the fullest stage uses {memory}"
-        )
-    if result.tight_memory is not None:
-        yield f"warning: {wording.tight_memory_text(result.tight_memory, best)}"
-    for name, plan in plans:
-        if uneven := uneven_batch(plan.global_batch_size, plan.micro_batch_size, plan.dp):
-            yield (
-                f"{name}: {uneven}; training frameworks refuse such plans "
-                "(--whole-micro-batches leaves them out)"
-            )
-        if plan.placement is not None:
-            yield from (f"{name}: {sentence}" for sentence in plan.placement.sentences)
-    for name, plan in plans:
-        yield _explained(name, plan)
-        for interval in plan.time_intervals[:1]:
-            ends = (plan.global_batch_size / each for each in (interval.high_s, interval.low_s))
-            low, high = (number(end, 3) for end in ends)
-            yield (
-                f"{name}: {low} to {high} samples/s are measured with {interval.nominal:.0%} "
-                f"certainty, by {'; '.join(interval.reasons)}"
-            )
-    if best.chip is not None:
-        yield from chip_sentences(best.chip)
-    if best.accelerator is not None:
-        yield wording.ALONG_THE_CRITICAL_PATH
-    for name, plan in plans:
-        if plan.price_sources is not None:
-            yield f"{name}: {plan.price_sources.words}"
-        if plan.priced_by_bytes:
-            yield f"{name}: priced by bytes alone: {words_of(plan.priced_by_bytes)}"
-    yield from (f"{name}: {plan.plans_omitted}" for name, plan in plans if plan.plans_omitted)
-    if result.in_noise is not None:
-        yield in_noise_text(result.in_noise)
-    yield _counted(result)
-    yield f"files: {result.run_directory}"
+    if answer is not None:
+        print_lines([heterogeneous_text(answer)], stream)
 
 
 def optimum_table(result: SearchResult) -> Table:
@@ -133,7 +76,7 @@ def optimum_table(result: SearchResult) -> Table:
     designed = any(point.accelerator is not None for point in result.per_hbm)
     several = any(len(point.models) > 1 for point in result.per_hbm)
     plans = [plan for point in result.per_hbm for plan in point.models.values()]
-    further = any(map(wording.plan_extras, plans))
+    further = any(map(designs.plan_extras, plans))
     rows = []
     for point in result.per_hbm:
         for name, plan in point.models.items():
@@ -146,7 +89,7 @@ def optimum_table(result: SearchResult) -> Table:
                 "micro-batch": str(plan.micro_batch_size),
                 "recompute": plan.recompute,
                 "tp x pp x dp": degrees_text(plan),
-                "further": further and ", ".join(wording.plan_extras(plan)),
+                "further": further and ", ".join(designs.plan_extras(plan)),
                 "samples/s": rate(plan.throughput_samples_per_s),
                 "of own best": several and ("-" if own is None else numbers.share(own)),
                 "MFU": mfu_share(plan.model_flops_utilization),
@@ -201,7 +144,7 @@ def reference_table(
         rows.append(
             {
                 "chip": point.name,
-                "accelerator": wording.accelerator_text(point.accelerator),
+                "accelerator": designs.accelerator_text(point.accelerator),
                 "area mm²": f"{point.accelerator.area_mm2:.2f}",
                 "HBM GiB": gib(point.hbm_bytes),
                 unit: rate(point.value) if point.status in FOUND else point.status.value,
@@ -218,15 +161,14 @@ def reference_table(
 
 
 def breakdown_table(breakdown: Breakdown, model: str) -> Table:
-    """Seconds of the busiest stage, the largest part first, and what they add up to; below, what
-    costs no time.
+    """Seconds of the busiest stage, the largest part first, their sum, and what is hidden.
 
     Each number is rounded by itself, so that it is the one of the file; where their sum seems a
     digit off, the title says so.
     """
     total_s, exposed = breakdown.total_s, exposed_s(breakdown)
     decimals = milliseconds_decimals(total_s)
-    parts = {name: each for name, each in exposed.items() if each > wording.NEGLIGIBLE * total_s}
+    parts = {name: each for name, each in exposed.items() if each > designs.NEGLIGIBLE * total_s}
     rounded = sum(round(seconds / MS, decimals) for seconds in parts.values())
     off = round(rounded - round(total_s / MS, decimals), decimals)
 
@@ -251,27 +193,21 @@ def milliseconds_decimals(seconds: float) -> int:
 
 def space_table(size: SpaceSize) -> Table:
     """What a study would evaluate."""
-    shapes = (
-        "shapes of plans (layout, degrees in a layer and their places, micro-batch size, "
-        "recomputation)"
-    )
-    counts = {
+    shapes = "layout, degrees in a layer and their places, micro-batch size, recomputation"
+    rows: dict[str, object] = {
         "accelerators": size.configurations,
         "memory sizes": size.memory_sizes,
         "micro-batch sizes": size.micro_batch_sizes,
         "models": size.models,
-        shapes: size.shapes,
+        f"shapes of plans ({shapes})": size.shapes,
         "design points": size.points,
     }
     if size.parts is not None and size.largest_part is not None:
-        counts |= {"parts": size.parts, "accelerators of the largest part": size.largest_part}
+        rows |= {"parts": size.parts, "accelerators of the largest part": size.largest_part}
     plans = "known once the model is traced" if size.plans is None else size.plans
-    rows = {**counts, "plans per accelerator and memory size": plans}
-    return Table.of(
-        "size of the space",
-        [{"what": name, "number": count} for name, count in rows.items()],
-        words={"what"},
-    )
+    rows["plans per accelerator and memory size"] = plans
+    cells = ({"what": name, "number": count} for name, count in rows.items())
+    return Table.of("size of the space", cells, words={"what"})
 
 
 def _against_expert(plan: PlanReport) -> str:
@@ -279,65 +215,3 @@ def _against_expert(plan: PlanReport) -> str:
         return "-"
     faster = plan.speedup_over_expert
     return plan.expert.status.value if faster is None else f"{faster:.2f}x"
-
-
-def proof_text(point: DesignPoint) -> str:
-    """How sure it is that nothing is better."""
-    if point.optimal:
-        return "proven optimal over the whole space"
-    bound = point.certificate.best_open_bound if point.certificate else None
-    within = ""
-    if bound is not None and any(plan.plans_omitted for plan in point.models.values()):
-        within = f", within {percent(1.0 - point.value / bound)} of the best there can be"
-    return f"not proven optimal ({point.status.value}{within})"
-
-
-def in_noise_text(close: PlansInNoise) -> str:
-    """How many plans cannot be told from the best, and what they have in common, in a sentence."""
-    noise = percent(close.noise)
-    if close.plans <= 1 and not close.closed_shapes:
-        return (
-            f"no other plan is within {noise} of the best, which is as far as predictions can "
-            "tell plans apart"
-        )
-    alike = ", ".join(
-        f"{name.replace('_', ' ')} {value}"
-        for name, value in close.alike.items()
-        if value not in ("1", "False")
-    )
-    varied = ", ".join(
-        f"{name.replace('_', ' ')} {' or '.join(values)}" for name, values in close.varied.items()
-    )
-    closed = f", and perhaps those of {close.closed_shapes:,} shapes of which only a bound is known"
-    several = f"{close.plans:,} plans (the best among them) are"
-    return (
-        f"{several if close.plans > 1 else 'the best plan alone is'} within {noise} of the best "
-        f"as far as is known{closed if close.closed_shapes else ''}; predictions cannot tell "
-        f"these apart: all have {alike or 'nothing in common'}"
-        + (f"; they differ in {varied}" if varied else "")
-    )
-
-
-def _explained(name: str, plan: PlanReport) -> str:
-    """Where the time of an iteration goes, the largest part first; hidden communication apart."""
-    total_s, exposed = plan.time_per_batch_s, exposed_s(plan.breakdown_s)
-
-    def shares(parts: dict[str, float]) -> str:
-        return ", ".join(f"{part_text(part)} {each / total_s:.1%}" for part, each in parts.items())
-
-    shown = {part: each for part, each in exposed.items() if each >= WORTH_A_WORD * total_s}
-    hidden = shares(hidden_s(plan.breakdown_s))
-    beside = f"; hidden beside computation: {hidden}" if hidden else ""
-    return f"{name}: {numbers.time_text(total_s)} per batch = {shares(shown)}{beside}"
-
-
-def _counted(result: SearchResult) -> str:
-    counts = result.counts
-    points = "design point" if counts.space == 1 else "design points"
-    what = "shapes" if result.hardware.device is not None else "points"
-    unlisted = f"; all plans of {counts.unlisted:,} {what} closed by one bound"
-    return (
-        f"{counts.space:,} {points}: {counts.evaluated:,} evaluated, {counts.dominated:,} "
-        f"dominated, {counts.pruned:,} pruned by bounds, {counts.infeasible:,} infeasible; "
-        f"{counts.plans:,} plans compared per configuration{unlisted if counts.unlisted else ''}"
-    )

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from GraphExtractor.names import label
-from phaze.report.conventions import mfu_share
+from phaze.report.sentences.designs import accelerator_text, degrees_text
+from phaze.report.sentences.utilization import mfu_share
 from phaze.report.table import Table
 from phaze.settings.config_files import MODELS
 from phaze.studies.sweep.axes import Sweep
 from phaze.studies.sweep.results import PlanRow, PointResult
 from phaze.studies.sweep.run import IMPOSSIBLE, ResolvedPoint, SweptPoint
 from phaze.studies.sweep.table import value_text
-from phaze.studies.wording import accelerator_text, degrees_text, unit_of_result
 from phaze_common.numbers import FINE_DIGITS, number, percent, share
 from phaze_common.progress import duration
 
@@ -47,37 +47,33 @@ def result_text(result: PointResult, settings: Mapping[str, Any]) -> str:
     proven = "proven" if result.optimal else "not proven"
     filled = f", fills {share(result.memory_share or 0.0)} of the memory"
     return (
-        f"{_value_text(result)} {unit_of_result(result)} on {_where(result, settings)}{plan}, "
+        f"{_value_text(result)} {result.unit} on {_where(result, settings)}{plan}, "
         f"{proven}{'' if result.most_share is None else filled}"
     )
 
 
 def sweep_tables(sweep: Sweep, points: Sequence[SweptPoint]) -> list[Table]:
     """A row per point and model of it; then the points without a result and why."""
-    done, others = list(filter(_has_result, points)), []
-    for point in points:
-        if _has_result(point):
-            continue
-        result = point.point.result if point.point else None
-        others.append(
-            {
-                "point": str(point.number),
-                "settings": settings_text(sweep, point.settings),
-                "status": point.status,
-                "reason": point.problem if result is None else result.reason,
-            }
-        )
+    done = list(filter(_has_result, points))
     tables = [_results_table(sweep, done, points)] if done else []
-    if others:
-        words = {"settings", "status", "reason"}
-        tables.append(Table.of("points without an answer", others, words=words))
-    return tables
+    others = [
+        {
+            "point": str(point.number),
+            "settings": settings_text(sweep, point.settings),
+            "status": point.status,
+            "reason": point.point.result.reason if point.point else point.problem,
+        }
+        for point in points
+        if not _has_result(point)
+    ]
+    rest = Table.of("points without an answer", others, words={"settings", "status", "reason"})
+    return [*tables, rest] if others else tables
 
 
 def _results_table(sweep: Sweep, done: Sequence[SweptPoint], points: Sequence[SweptPoint]) -> Table:
     swept = {key: key.replace("_", " ") for key in sweep.swept if key != MODELS}
     results = [point.point.result for point in done if point.point]
-    units = {unit_of_result(result) for result in results}
+    units = {result.unit for result in results}
     unit = units.pop() if len(units) == 1 else "objective"
     chips = sorted({name for result in results for name in result.over_references})
     shares = {result.most_share for result in results if result.most_share is not None}
@@ -124,15 +120,10 @@ def asked_rows(
     for point, size, found in zip(asked, sizes, there, strict=True):
         settings = point.combination.settings
         problem = f"{IMPOSSIBLE}: {point.problem}" if point.problem else "to compute"
-        rows.append(
-            {
-                "point": point.combination.number,
-                "model": _model_text(settings),
-                **{key: value_text(settings[key]) for key in sweep.swept if key != MODELS},
-                "design_points": size if size is not None else "",
-                "state": "already there" if found else problem,
-            }
-        )
+        row = {"point": point.combination.number, "model": _model_text(settings)}
+        row |= {key: value_text(settings[key]) for key in sweep.swept if key != MODELS}
+        row["design_points"] = "" if size is None else size
+        rows.append(row | {"state": "already there" if found else problem})
     return rows
 
 

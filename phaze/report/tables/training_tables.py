@@ -11,7 +11,8 @@ from Estimator.coverage import words_of
 from Estimator.plans.plan import plan_mapping
 from Estimator.plans.results import Iteration, Status, TimeInterval
 from GraphExtractor.names import label
-from phaze.report.conventions import mfu_share, mfu_text
+from phaze.report.sentences.designs import plan_choices, plan_text, whole_plan_text
+from phaze.report.sentences.utilization import mfu_share, mfu_text
 from phaze.report.table import Table
 from phaze.report.tables.heterogeneous_tables import stages_table
 from phaze.report.tables.search_tables import MS, breakdown_table, milliseconds_decimals
@@ -19,12 +20,12 @@ from phaze.settings.launched import KeyKind, LaunchReading
 from phaze.studies.evaluation import Evaluation
 from phaze.studies.limits.memory_room import MOST_SHARE
 from phaze.studies.optimum import Optimum
-from phaze.studies.wording import plan_choices, plan_text, whole_plan_text
+from phaze.studies.training_time.records import TrainingTime
 from phaze_common.numbers import FINE_DIGITS, number, percent, size_text, stage_memory_text
 from phaze_common.records import to_json
 from phaze_common.units import GIB
-from Solver.plan_report import PlanSummary
 
+NO_LIMIT = "; what there is, is not known, and so no limit"
 MOST_KEYS = 24  # of a launch that the terminal lists; JSON has all of them
 _WORDS = {KeyKind.NOT_EXPRESSIBLE: "ignored, as asked"}
 NOT_READ = (KeyKind.NOT_EXPRESSIBLE, KeyKind.UNKNOWN, KeyKind.USUAL)
@@ -33,8 +34,7 @@ NOT_READ = (KeyKind.NOT_EXPRESSIBLE, KeyKind.UNKNOWN, KeyKind.USUAL)
 def evaluation_tables(
     evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None
 ) -> list[Table]:
-    """What the iteration amounts to, where its time goes, what fills the memory of each stage, and
-    the ``optimum`` beside it.
+    """The iteration, where its time goes, the memory of each stage, and the ``optimum``.
 
     Of a plan that a ``launch`` file says: also what was read of it.
     """
@@ -49,7 +49,7 @@ def evaluation_tables(
     return tables if optimum is None else [*tables, optimum_table(optimum)]
 
 
-def _panel(title: str, rows: Mapping[str, str], second: str = "predicted") -> Table:
+def panel(title: str, rows: Mapping[str, str], second: str = "predicted") -> Table:
     """A table of names and what they are."""
     cells = ({"what": name, second: value} for name, value in rows.items())
     return Table.of(title, cells, words={"what", second})
@@ -67,7 +67,7 @@ def optimum_table(optimum: Optimum) -> Table:
         rows = {} if optimum.fits else launch
         rows["plan"] = whole_plan_text(best)
         rows["iteration"] = f"{number(best.time_per_batch_s)} s{saved}"
-    return _panel("the best plan of a search on as many devices", rows)
+    return panel("the best plan of a search on as many devices", rows)
 
 
 def launch_table(launch: LaunchReading) -> Table:
@@ -76,7 +76,7 @@ def launch_table(launch: LaunchReading) -> Table:
     more = f"; {without} more change nothing that is priced" if without else ""
     read = f"{len(launch.of_kind(KeyKind.READ))}{more}"
     rows = {"read": read, "not read": "; ".join(_not_read(launch)) or "nothing"}
-    return _panel(f"the {launch.program} launch", rows, "keys")
+    return panel(f"the {launch.program} launch", rows, "keys")
 
 
 def _not_read(launch: LaunchReading) -> Iterator[str]:
@@ -85,12 +85,12 @@ def _not_read(launch: LaunchReading) -> Iterator[str]:
     for kind in NOT_READ:
         keys = launch.of_kind(kind)
         if keys:
-            told = dict[str, list[str]]()
+            by_reason = dict[str, list[str]]()
             for key in keys[:room]:
-                told.setdefault(key.reason, []).append(key.text)
+                by_reason.setdefault(key.reason, []).append(key.text)
             texts = [
                 f"{', '.join(names)} ({reason})" if reason else ", ".join(names)
-                for reason, names in told.items()
+                for reason, names in by_reason.items()
             ]
             if len(keys) > room:
                 texts.append(f"{len(keys) - room} more (--format json lists them)")
@@ -101,8 +101,7 @@ def _not_read(launch: LaunchReading) -> Iterator[str]:
 def evaluation_json(
     evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None
 ) -> bytes:
-    """The iteration with the plan, the model and the hardware it is for, and the ``optimum`` and
-    keys of a ``launch`` beside it.
+    """The iteration with its plan, model and hardware, the ``optimum`` and a ``launch``.
 
     Bytes are those of one device of a stage.
     """
@@ -150,13 +149,9 @@ def summary_table(evaluation: Evaluation) -> Table:
     plan, iteration, hardware = evaluation.degrees, evaluation.iteration, evaluation.hardware
     chosen = f"{len(iteration.stages)} stages that differ"
     if plan is not None:
-        summary = PlanSummary.of(plan, iteration.samples_per_s)
         formats = (str(plan.state_formats),) if plan.state_formats else ()
-        chosen = ", ".join([plan_text(summary), *plan_choices(summary), *formats])
+        chosen = ", ".join([plan_text(plan), *plan_choices(plan), *formats])
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
-    all_scores = iteration.all_scores_flops_utilization, iteration.all_scores_tflops_per_device
-    mfu = mfu_text(iteration.model_flops_utilization, *all_scores)
-    hfu = f"HFU {mfu_share(iteration.hardware_flops_utilization)} of what is computed, also again"
     rows = {
         "status": f"{iteration.status.value}{reason}",
         "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {chosen}",
@@ -167,10 +162,7 @@ def summary_table(evaluation: Evaluation) -> Table:
     }
     if evaluation.plan.sequence_length > 1:
         rows["tokens/s"] = number(iteration.tokens_per_s)
-    model = number(iteration.model_tflops_per_device, aligned=True)
-    computed = number(iteration.hardware_tflops_per_device, aligned=True)
-    rows["model TFLOP/s per device"] = f"{model} ({mfu})"
-    rows["hardware TFLOP/s per device"] = f"{computed} ({hfu})"
+    rows |= rate_rows(iteration)
     used = iteration.memory_bytes, evaluation.machine.memory_bytes, iteration.allocated_bytes
     rows["memory of the fullest stage"] = fullest_memory_text(*used)
     if evaluation.placement is not None and evaluation.placement.sentences:
@@ -186,17 +178,27 @@ def summary_table(evaluation: Evaluation) -> Table:
     if evaluation.offloads:
         has_bytes = evaluation.machine.host_bytes
         most = size_text(max(stage.host_bytes for stage in iteration.stages))
-        rows["host memory per device"] = (
-            f"{most} of {size_text(has_bytes)}"
-            if math.isfinite(has_bytes)
-            else f"{most}; what there is, is not known, and so no limit"
-        )
+        limit = f" of {size_text(has_bytes)}" if math.isfinite(has_bytes) else NO_LIMIT
+        rows["host memory per device"] = f"{most}{limit}"
     if hardware.accelerator is not None:
         rows["time within a layer"] = (
             "attributed along the critical path of its schedule on the cores"
         )
     title = f"{label(evaluation.plan.model)}, one iteration under {hardware.software}"
-    return _panel(title, rows)
+    return panel(title, rows)
+
+
+def rate_rows(found: Iteration | TrainingTime) -> dict[str, str]:
+    """FLOP/s of a device, of the model and of the hardware, with both utilisations."""
+    all_scores = found.all_scores_flops_utilization, found.all_scores_tflops_per_device
+    model = number(found.model_tflops_per_device, aligned=True)
+    computed = number(found.hardware_tflops_per_device, aligned=True)
+    mfu = mfu_text(found.model_flops_utilization, *all_scores)
+    hfu = f"HFU {mfu_share(found.hardware_flops_utilization)} of what is computed, also again"
+    return {
+        "model TFLOP/s per device": f"{model} ({mfu})",
+        "hardware TFLOP/s per device": f"{computed} ({hfu})",
+    }
 
 
 def interval_rows(
@@ -240,23 +242,22 @@ def memory_table(iteration: Iteration, capacity_bytes: float) -> Table:
     """What the devices of each stage hold, and its seconds per micro-batch."""
     outside = any(stage.host_bytes for stage in iteration.stages)
     decimals = milliseconds_decimals(min(stage.forward_s for stage in iteration.stages))
-    rows = (
-        {
-            "stage": str(position),
-            "layers": str(len(stage.layers)),
-            "parameters": f"{stage.parameters:,}",
-            "forward ms": f"{stage.forward_s / MS:,.{decimals}f}",
-            "backward ms": f"{stage.backward_s / MS:,.{decimals}f}",
-            "state GiB": f"{stage.parameter_state_bytes / GIB:,.2f}",
-            "activations GiB": f"{stage.activation_bytes / GIB:,.2f}",
-            "workspace GiB": f"{stage.workspace_bytes / GIB:,.2f}",
-            "allocated GiB": f"{(stage.memory_bytes - stage.reserved_bytes) / GIB:,.2f}",
-            "total GiB": f"{stage.memory_bytes / GIB:,.2f}",
-            "fits": "yes" if stage.memory_bytes <= capacity_bytes else "no",
-            **({"host GiB": f"{stage.host_bytes / GIB:,.2f}"} if outside else {}),
+    rows = []
+    for position, stage in enumerate(iteration.stages, start=1):
+        seconds = {"forward ms": stage.forward_s, "backward ms": stage.backward_s}
+        sizes = {
+            "state GiB": stage.parameter_state_bytes,
+            "activations GiB": stage.activation_bytes,
+            "workspace GiB": stage.workspace_bytes,
+            "allocated GiB": stage.memory_bytes - stage.reserved_bytes,
+            "total GiB": stage.memory_bytes,
         }
-        for position, stage in enumerate(iteration.stages, start=1)
-    )
+        row = {"stage": str(position), "layers": str(len(stage.layers))}
+        row["parameters"] = f"{stage.parameters:,}"
+        row |= {name: f"{each / MS:,.{decimals}f}" for name, each in seconds.items()}
+        row |= {name: f"{size / GIB:,.2f}" for name, size in sizes.items()}
+        row["fits"] = "yes" if stage.memory_bytes <= capacity_bytes else "no"
+        rows.append(row | ({"host GiB": f"{stage.host_bytes / GIB:,.2f}"} if outside else {}))
     times = ("parameters", "layers", "forward ms", "backward ms")
     spared = ("allocated GiB", "workspace GiB", *times, "activations GiB")
     return Table.of("stages, per device and micro-batch", rows, words=(), spared=spared)

@@ -6,14 +6,13 @@ from collections.abc import Iterator
 
 from Estimator.plans.results import Status
 from GraphExtractor.names import label
-from phaze.report.conventions import mfu_share, mfu_text
+from phaze.report.sentences.designs import NEGLIGIBLE, part_text, summary_text
+from phaze.report.sentences.utilization import mfu_share
 from phaze.report.table import Table
-from phaze.report.tables.training_tables import fullest_memory_text
+from phaze.report.tables.training_tables import fullest_memory_text, panel, rate_rows
 from phaze.studies.training_time.records import DAY_S, HOUR_S, FailureReport, TrainingTime
 from phaze.studies.training_time.run import PricedTraining
-from phaze.studies.wording import NEGLIGIBLE, part_text, summary_text
 from phaze_common.numbers import FINE_DIGITS, number, percent, size_text, time_text
-from Solver.plan_report import PlanSummary
 
 INTERRUPTIONS = {
     "checkpoints": "checkpoints",
@@ -34,8 +33,7 @@ def summary_table(priced: PricedTraining, *, searched: bool) -> Table:
     """The training in one panel; what follows from a number that was not given is absent."""
     model = label(priced.evaluation.plan.model)
     title = f"{model}, a whole training under {priced.evaluation.hardware.software}"
-    rows = ({"what": name, "predicted": text} for name, text in _rows(priced, searched=searched))
-    return Table.of(title, rows, words={"what", "predicted"})
+    return panel(title, dict(_rows(priced, searched=searched)))
 
 
 def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]]:
@@ -47,7 +45,7 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
     yield "status", f"{training.status.value}{reason}"
     yield "devices", f"{training.devices:,} x {hardware.title} on {hardware.cluster}"
     plan = evaluation.uniform
-    chosen = summary_text(PlanSummary.of(plan, iteration.samples_per_s))
+    chosen = summary_text(plan)
     yield "plan", f"{chosen}; {_found(priced)}" if searched else chosen
     many = training.micro_batches_per_pipeline
     micro_batches = f"{many:,} micro-batch{'' if many == 1 else 'es'} per pipeline"
@@ -70,17 +68,8 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
         yield f"wall-clock, {each.nominal:.0%} sure", f"{low} to {high}: {'; '.join(each.reasons)}"
     yield "device-hours", number(training.device_hours, FINE_DIGITS)
     yield from _costs(training)
-    mfu = mfu_text(
-        training.model_flops_utilization,
-        training.all_scores_flops_utilization,
-        training.all_scores_tflops_per_device,
-    )
-    hfu = f"HFU {mfu_share(training.hardware_flops_utilization)} of what is computed, also again"
-    model = number(training.model_tflops_per_device, aligned=True)
-    computed = number(training.hardware_tflops_per_device, aligned=True)
     yield "model FLOPs", f"{training.model_flops:.4g}"
-    yield "model TFLOP/s per device", f"{model} ({mfu})"
-    yield "hardware TFLOP/s per device", f"{computed} ({hfu})"
+    yield from rate_rows(training).items()
     model = number(training.model_pflops_of_cluster)
     computed = number(training.hardware_pflops_of_cluster)
     yield "PFLOP/s of all devices", f"{model} model, {computed} hardware"

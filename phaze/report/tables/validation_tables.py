@@ -40,32 +40,24 @@ PARTS = {
 def report_tables(
     report: ValidationReport, explained: ErrorExplanation | None = None
 ) -> list[Table]:
-    """Statistics by source, how many fit, the runs predicted worst, those skipped, and the
-    assumptions that were needed.
+    """Statistics by source, fits, the worst runs, those skipped, and assumptions.
 
     With what explains the errors, where that is asked for.
     """
-    tables, covered = [source_table(report)], coverage(report.runs)
-    if covered:
-        tables.append(coverage_table(covered))
-    if explained is not None:
-        tables += explanation_tables(explained)
-    if report.not_fitting:
-        tables.append(memory_table(report) if explained is None else misfit_table(report))
-    if any(run.unstated for run in report.runs):
-        tables.append(unstated_table(report))
-    if any(run.plan_file for run in report.runs):
-        tables.append(plan_table(report))
-    if any(not run.skipped for run in report.runs):
-        tables.append(worst_table(report))
-    if any(run.skipped for run in report.runs):
-        tables.append(skipped_table(report))
-    if report.rules:
-        tables.append(assumption_table(report))
-    if report.unread:
-        unread = [{"columns": ", ".join(report.unread)}]
-        tables.append(Table.of("columns that are not read", unread, words={"columns"}))
-    return tables
+    covered, first = coverage(report.runs), [source_table(report)]
+    first += [coverage_table(covered)] if covered else []
+    first += [] if explained is None else explanation_tables(explained)
+    unread = {"columns": ", ".join(report.unread)}
+    others = [
+        memory_table(report) if explained is None else misfit_table(report),
+        unstated_table(report),
+        plan_table(report),
+        worst_table(report),
+        skipped_table(report),
+        assumption_table(report),
+        Table.of("columns that are not read", [unread] if report.unread else [], words={"columns"}),
+    ]
+    return [*first, *(table for table in others if table.rows)]
 
 
 def report_json(report: ValidationReport, explained: ErrorExplanation | None = None) -> bytes:

@@ -23,9 +23,7 @@ class Process:
 
     def as_json(self) -> Iterator[str]:
         """Its name and its place."""
-        head, place = {"ph": "M", "pid": self.pid}, {"sort_index": self.pid}
-        yield _write({**head, "name": "process_name", "args": {"name": self.name}})
-        yield _write({**head, "name": "process_sort_index", "args": place})
+        return _named("process", {"pid": self.pid}, self.name, self.pid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +36,8 @@ class Thread:
 
     def as_json(self) -> Iterator[str]:
         """Its name and its place."""
-        head = {"ph": "M", "pid": self.pid, "tid": _tid(self.pid, self.row)}
-        place = {"sort_index": self.row}
-        yield _write({**head, "name": "thread_name", "args": {"name": self.name}})
-        yield _write({**head, "name": "thread_sort_index", "args": place})
+        ids = {"pid": self.pid, "tid": _tid(self.pid, self.row)}
+        return _named("thread", ids, self.name, self.row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +99,12 @@ class Counter:
 
 
 Event = Process | Thread | Slice | Counter
+
+
+def _named(kind: str, ids: Mapping[str, int], name: str, place: int) -> Iterator[str]:
+    head = {"ph": "M", **ids}
+    yield _write({**head, "name": f"{kind}_name", "args": {"name": name}})
+    yield _write({**head, "name": f"{kind}_sort_index", "args": {"sort_index": place}})
 
 
 def _tid(pid: int, row: int) -> int:

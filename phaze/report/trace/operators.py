@@ -11,8 +11,7 @@ _PASSES = {"forward": "forward", "backward": "backward", "backward_selective": "
 
 
 def schedule_names(schedules: Sequence[KeptSchedule]) -> list[str]:
-    """What each pass of a distinct layer is called: short, because viewers cut long names, so with
-    a model only among several.
+    """A short name of each pass of a distinct layer, with a model only among several.
 
     Layers that share a name are numbered.
     """

@@ -38,15 +38,13 @@ class PipelineTrace:
     ) -> None:
         self.model = model
         self.report = report
-        self.passes: PipelinePasses = timeline(
-            costs_of(report), PipelineSchedule(report.schedule), report.micro_batches
-        )
+        schedule = PipelineSchedule(report.schedule)
+        self.passes: PipelinePasses = timeline(costs_of(report), schedule, report.micro_batches)
         self.chunks_per_stage = len(report.forward_s) // report.pp
         self._layers = [_range_of(names) for names in layers]
         self._activation_bytes = activation_bytes
-        self._last_backward_end_s = np.where(self.passes.forward, 0.0, self.passes.end_s).max(
-            axis=1
-        )
+        backward_s = np.where(self.passes.forward, 0.0, self.passes.end_s)
+        self._last_backward_end_s = backward_s.max(axis=1)
 
     @property
     def end_s(self) -> float:
@@ -66,8 +64,7 @@ class PipelineTrace:
         return int(self.passes.start_s.size) * self.events_per_pass
 
     def draw(self, first_pid: int, first_flow: int, passes_per_stage: int) -> Iterator[Event]:
-        """Processes ``first_pid`` on, one per stage, with at most ``passes_per_stage`` passes of
-        each.
+        """Processes ``first_pid`` on, one per stage, with at most so many passes of each.
 
         Where a stage runs more, the ones in the middle are left out, and a slice says so. Flows
         ``first_flow`` on join the passes of each micro-batch.
@@ -89,8 +86,7 @@ class PipelineTrace:
             yield from self._held(pid, stage, drawn[stage])
 
     def _drawn(self, passes_per_stage: int) -> NDArray[np.bool_]:
-        """Which passes are drawn, shape as ``passes``: all, or the first and the last ones of each
-        stage."""
+        """Which passes are drawn, shape as ``passes``: all, or the first and last of each stage."""
         count = self.passes.start_s.shape[1]
         drawn: NDArray[np.bool_] = np.ones(self.passes.forward.shape, dtype=bool)
         if passes_per_stage < count:
@@ -108,12 +104,9 @@ class PipelineTrace:
         start_s, end_s = (float(each[stage, position]) for each in (passes.start_s, passes.end_s))
         name, args = self._label(forward, chunk, batch)
         flow = None
-        if whole[batch]:
-            # A micro-batch's way starts with the forward pass on the first chunk and ends with the
-            # backward pass there.
-            flow = Flow(
-                first_flow + batch, comes_in=chunk > 0 or not forward, goes_out=chunk > 0 or forward
-            )
+        if whole[batch]:  # from the forward pass on the first chunk to the backward pass there
+            goes_in, goes_out = chunk > 0 or not forward, chunk > 0 or forward
+            flow = Flow(first_flow + batch, goes_in, goes_out)
         kind = "forward" if forward else "backward"
         yield Slice(pid, COMPUTE, name, kind, nanoseconds(start_s), nanoseconds(end_s), args, flow)
         if not report.overlap_transfers and (send_s := self.report.sent_s(forward, chunk)) > 0:

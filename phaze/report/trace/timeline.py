@@ -5,6 +5,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from phaze.report.sentences.designs import (
+    degrees_text,
+    exposed_s,
+    hardware_text,
+    hidden_s,
+    plan_extras,
+)
 from phaze.report.trace.events import (
     Event,
     Process,
@@ -17,7 +24,6 @@ from phaze.report.trace.events import (
 from phaze.report.trace.operators import schedule_events, schedule_names
 from phaze.report.trace.pipeline import PipelineTrace
 from phaze.runs.finished_run import FinishedRun
-from phaze.studies.wording import degrees_text, exposed_s, hardware_text, hidden_s, plan_extras
 from phaze_common.errors import InfeasibleError
 from phaze_common.units import GIB, MIB
 from Solver.plan_report import PlanReport
@@ -41,8 +47,7 @@ class Timeline:
 
 
 def timeline_of(run: FinishedRun, most_events: int = MOST_EVENTS) -> Timeline:
-    """Draw the best design of ``run``: its pipelines, and on designed chips the operators of the
-    layers.
+    """Draw the best design of ``run``: its pipelines, and the operators on designed chips.
 
     About ``most_events`` are drawn at most: of longer pipelines the first and the last passes of
     every stage.

@@ -1,2 +1,1 @@
-"""Why a search answered what it did: its answer in words, alternatives to it, and why two runs
-differ."""
+"""Why a search answered what it did, alternatives to its answer, and why two runs differ."""

@@ -1,7 +1,7 @@
 """The best design that has what was asked for, beside the best of all."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +13,17 @@ from Estimator.plans.assignment import Assignment
 from Estimator.plans.axes import plan_axis
 from Estimator.plans.plan import group_order_of
 from Estimator.plans.results import Status
+from phaze.report.sentences.designs import listed
+from phaze.report.sentences.differences import Designed, reasons, terms_of
+from phaze.report.sentences.records import Alternative
+from phaze.runs.accelerator_values import accelerator_values
 from phaze.runs.design_tables import CONSECUTIVE, LAYER_GROUPS, UNSTATED
 from phaze.settings.designed_chips import design_space_of
 from phaze.settings.hardware import chip_named
 from phaze.settings.problem import memory_sizes, plan_space
 from phaze.settings.request import Request
 from phaze.studies.explain.constraints import Constraint
-from phaze.studies.explain.designs import accelerator_values
-from phaze.studies.explain.reasons import reasons, terms_of
-from phaze.studies.explain.records import Alternative
-from phaze.studies.explain.repeat import Designed, RepeatedSearch, best_design, request_of
-from phaze.studies.wording import listed
+from phaze.studies.explain.repeat import RepeatedSearch, best_design, request_of
 from phaze_common.choices import GroupOrder, LayoutName
 from phaze_common.errors import InputError
 from phaze_common.numbers import number, size_text
@@ -38,13 +38,13 @@ FloatArray = NDArray[np.float64]
 FIRST_BATCH = 32
 GROWTH = 4
 EQUAL = 1e-12
+OF_THE_BEST_PLAN = {"pp", "dp"}  # columns of designs that say what their best plan has
 MOST_TIMES = 1024  # as much memory as there is, beyond which nobody looks for what would do
 
 
 @dataclass(frozen=True, eq=False)
 class _Points:
-    """Hardware that has what was asked for, and what none of its plans exceeds, shape
-    (configurations,)."""
+    """Hardware that has what was asked for, and what no plan exceeds on it, (configurations,)."""
 
     hardware: Hardware
     reach: FloatArray
@@ -60,81 +60,59 @@ def alternative(search: RepeatedSearch, constraint: Constraint) -> Alternative:
     Raises:
         InputError: no accelerator, chip or plan has what was asked for; says what there is.
     """
-    request, axes = (
-        constrained(search, constraint),
-        _axes(search, constraint),
-    )  # these refuse before anything is priced
-    best = search.best
+    # these refuse before anything is priced
+    request = constrained(search, constraint)
+    axes = _axes(search, constraint)
+    best, asked = search.best, constraint.asked
     if has_what_is_asked(best.point, constraint, search):
-        sentence = "The best design of all has what was asked for."
-        return Alternative(
-            constraint.asked,
-            best.point.status,
-            best.point,
-            1.0,
-            terms_of(best.point, best.point),
-            (sentence,),
-        )
+        sentences: tuple[str, ...] = ("The best design of all has what was asked for.",)
+        terms = terms_of(best.point, best.point)
+        return Alternative(asked, best.point.status, best.point, 1.0, terms, sentences)
     points = _points(search, constraint, axes)
     found, priced = _best(search, request, points)
     if priced.without_plans:
         raise InputError(_no_plan(search, request, constraint, priced.without_plans[0]))
     if found is None:
-        return Alternative(
-            constraint.asked,
-            Status.INFEASIBLE,
-            None,
-            None,
-            (),
-            (),
-            _why_infeasible(search, request),
-        )
-    notes = [note for note in (points.note, _not_searched(search.request, constraint)) if note]
-    return Alternative(
-        constraint.asked,
-        found.point.status,
-        found.point,
-        best.point.value / found.point.value,
-        terms_of(best.point, found.point),
-        (*notes, *reasons(best, found)),
-    )
+        why = _why_infeasible(search, request)
+        return Alternative(asked, Status.INFEASIBLE, None, None, (), (), why)
+    notes = filter(None, (points.note, _not_searched(search.request, constraint)))
+    sentences = (*notes, *reasons(best, found))
+    ratio, terms = best.point.value / found.point.value, terms_of(best.point, found.point)
+    return Alternative(asked, found.point.status, found.point, ratio, terms, sentences)
 
 
 def has_what_is_asked(point: DesignPoint, constraint: Constraint, search: RepeatedSearch) -> bool:
     """Whether ``point`` satisfies ``constraint``, the plans of all its models included."""
+    sizes = _axes(search, constraint).items()
+    of_plans = (
+        plan_axis(name).of(plan) == value
+        for plan in point.models.values()
+        for name, value in constraint.of_the_plan.items()
+    )
     return (
-        all(
-            getattr(point.accelerator, name) == value
-            for name, value in _axes(search, constraint).items()
-        )
+        all(getattr(point.accelerator, name) == value for name, value in sizes)
         and constraint.hbm_bytes in {None, point.hbm_bytes}
-        and all(
-            plan_axis(name).of(plan) == value
-            for plan in point.models.values()
-            for name, value in constraint.of_the_plan.items()
-        )
+        and all(of_plans)
     )
 
 
 def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
-    """The request of the run with single values where they are asked for, which its own lists need
-    not hold.
+    """The request of the run with the values of ``constraint``, which it need not have searched.
 
     Raises:
         InputError: the model or the devices cannot have them; says which they can.
     """
     settings = constraint.within(search.request.plan.layout)
-    if constraint.of_the_plan.get("sequence_parallel"):
-        asked = constraint.of_the_plan.get("tp")
-        stated = search.request.plan.tp if asked is None else (asked,)
-        widths = [width for width in stated if width > 1]
-        if not widths:
-            given = "sequence parallelism splits what tensor parallelism leaves whole"
-            raise InputError(
-                f"--instead {constraint.asked}: {given}; ask for a tp above 1 with it, such as tp=2"
-            )
-        settings["tp"] = widths
     try:
+        if constraint.of_the_plan.get("sequence_parallel"):
+            tp = constraint.of_the_plan.get("tp")
+            searched = search.request.plan.tp if tp is None else (tp,)
+            settings["tp"] = [width for width in searched if width > 1]
+            if not settings["tp"]:
+                raise InputError(
+                    "sequence parallelism splits what tensor parallelism leaves whole; ask for a "
+                    "tp above 1 with it, such as tp=2"
+                )
         return request_of(search.finished, settings)
     except InputError as error:
         raise InputError(f"--instead {constraint.asked}: {error}") from error
@@ -143,8 +121,7 @@ def constrained(search: RepeatedSearch, constraint: Constraint) -> Request:
 def _best(
     search: RepeatedSearch, request: Request, points: _Points
 ) -> tuple[Designed | None, PricedHardware]:
-    """The best of the points, of equal ones the smallest: those that could reach most come first,
-    until no other can be it."""
+    """The best of the points, of equal ones the smallest; the most promising are priced first."""
     hardware, reach = points.hardware, points.reach
     waiting = np.lexsort((hardware.figures.area_mm2, -reach))
     best: Designed | None = None
@@ -160,14 +137,10 @@ def _best(
             if best is None:
                 left = left[:0]  # whether a model fits does not depend on the accelerator
             else:
-                level, smaller = (
-                    best.point.value,
-                    hardware.figures.area_mm2[left] < _area_mm2(best.point),
-                )
-                left = left[
-                    (reach[left] > level * (1 + EQUAL))
-                    | ((reach[left] >= level * (1 - EQUAL)) & smaller)
-                ]
+                level, most = best.point.value, reach[left]
+                smaller = hardware.figures.area_mm2[left] < _area_mm2(best.point)
+                better = most > level * (1 + EQUAL)
+                left = left[better | ((most >= level * (1 - EQUAL)) & smaller)]
             advance(len(waiting) - len(left))
             waiting, size = left, size * GROWTH
             if not len(waiting):
@@ -208,43 +181,36 @@ def _points(search: RepeatedSearch, constraint: Constraint, axes: Mapping[str, i
 def _reach(
     search: RepeatedSearch, constraint: Constraint, accelerators: AcceleratorSet
 ) -> FloatArray:
-    """What no plan exceeds on each accelerator: as the run found, where it is about such plans;
-    else infinity."""
+    """What no plan exceeds on each accelerator by the run; infinity where it did not look."""
     reach = np.full(len(accelerators), np.inf)
     if _unsearched(search.request, constraint) or not search.unchanged:
         return reach
     designs = search.finished.designs
     chosen = np.ones(len(designs), dtype=bool)
-    of_a_point = {
-        name: value for name, value in constraint.of_the_plan.items() if name not in ("pp", "dp")
-    }
-    asked = {"hbm_bytes": constraint.hbm_bytes, **of_a_point, **constraint.sizes}
+    asked = {"hbm_bytes": constraint.hbm_bytes, **constraint.of_the_plan, **constraint.sizes}
     for name, value in asked.items():
-        if value is not None and name in designs:
+        if value is not None and name in designs and name not in OF_THE_BEST_PLAN:
             chosen &= (designs[name] == value).to_numpy()
     order = constraint.of_the_plan.get("group_order")
     if order is not None:
         chosen &= designs[LAYER_GROUPS].isin({UNSTATED, _layer_groups(order)}).to_numpy()
     values = accelerator_values(search.finished, designs[chosen])
-    known = {
-        values.accelerators.accelerator(row): values.reach[row]
-        for row in range(len(values.accelerators))
-    }
-    return np.array(
-        [known.get(accelerators.accelerator(row), np.inf) for row in range(len(accelerators))]
-    )
+    known = dict(zip(_chips(values.accelerators), values.reach, strict=True))
+    return np.array([known.get(chip, np.inf) for chip in _chips(accelerators)])
+
+
+def _chips(accelerators: AcceleratorSet) -> list[Accelerator]:
+    return [accelerators.accelerator(row) for row in range(len(accelerators))]
 
 
 def _layer_groups(order: str) -> str:
-    """Where the groups of a layer lie under an order of groups, or an assignment to tiers, as rows
-    of designs have it."""
+    """Where the groups of a layer lie under an order, as rows of designs have it."""
     asked = group_order_of(order)
     return str(asked.groups) if isinstance(asked, Assignment) else CONSECUTIVE
 
 
 def _axes(search: RepeatedSearch, constraint: Constraint) -> Mapping[str, int]:
-    """Axes that an accelerator must have: all of those of a known chip, or as asked for, and there
-    is one, or all are named.
+    """Sizes that an accelerator must have; one of the space has them, or all are named.
 
     Raises:
         InputError: there is none.
@@ -253,11 +219,9 @@ def _axes(search: RepeatedSearch, constraint: Constraint) -> Mapping[str, int]:
         found = chip_named(constraint.chip, design_space_of(search.request))
         return {name: getattr(found, name) for name in SIZES}
     axes, hardware = constraint.sizes, search.run.hardware
-    if (
-        0 < len(axes) < len(SIZES)
-        and isinstance(hardware, DesignedChips)
-        and not _having(hardware.accelerators, axes).any()
-    ):
+    if not isinstance(hardware, DesignedChips) or len(axes) in {0, len(SIZES)}:
+        return axes
+    if not _having(hardware.accelerators, axes).any():
         raise InputError(_nobody_has(hardware.accelerators, constraint, axes))
     return axes
 
@@ -271,36 +235,28 @@ def _having(space: AcceleratorSet, axes: Mapping[str, int]) -> NDArray[np.bool_]
 
 
 def _outside(hardware: DesignedChips, axes: Mapping[str, int]) -> Accelerator:
-    """A chip that is not in the space, with the memory, the clock and the links of the first that
-    is."""
+    """A chip that is not in the space, with the memory, clock and links of the first that is."""
     first = hardware.accelerators.variants[0]
     chip = Accelerator(
         **axes,
-        area_mm2=0.0,
+        area_mm2=float(area_mm2(**axes, platform=hardware.platform)),
         memory_system=first.memory,
         frequency_hz=first.frequency_hz,
         links=first.links,
     )
-    if hardware.space is not None:
-        return hardware.space.with_area(chip)
-    area = area_mm2(**axes, platform=hardware.platform)
-    return replace(chip, area_mm2=float(area))
+    return chip if hardware.space is None else hardware.space.with_area(chip)
 
 
 def _nobody_has(space: AcceleratorSet, constraint: Constraint, axes: Mapping[str, int]) -> str:
+    none = f"--instead {constraint.asked}: no accelerator of the design space has"
     for name, value in axes.items():
         there = np.unique(getattr(space, name))
         if value not in there:
-            shown = ", ".join(map(str, there.tolist()))
-            return (
-                f"--instead {constraint.asked}: no accelerator of the design space has {name} "
-                f"{value}; it has {shown}"
-            )
+            return f"{none} {name} {value}; it has {', '.join(map(str, there.tolist()))}"
     asked = listed([f"{name} {value}" for name, value in axes.items()])
     return (
-        f"--instead {constraint.asked}: no accelerator of the design space has {asked} together, "
-        "within its area; "
-        "leave one of them open, or name all axes to price a chip outside the space"
+        f"{none} {asked} together, within its area; leave one of them open, or name all axes to "
+        "price a chip outside the space"
     )
 
 
@@ -318,10 +274,8 @@ def _unsearched(request: Request, constraint: Constraint) -> list[str]:
 
 
 def _not_searched(request: Request, constraint: Constraint) -> str:
-    left_out = _unsearched(request, constraint)
-    return (
-        f"The run did not search {listed(left_out)}; it is priced all the same." if left_out else ""
-    )
+    left_out = listed(_unsearched(request, constraint))
+    return f"The run did not search {left_out}; it is priced all the same." if left_out else ""
 
 
 def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint, model: str) -> str:
@@ -332,8 +286,7 @@ def _no_plan(search: RepeatedSearch, request: Request, constraint: Constraint, m
 
 
 def _why_infeasible(search: RepeatedSearch, request: Request) -> str:
-    """How much memory the plans are short of, to two per cent; it does not depend on the
-    accelerator."""
+    """How much memory the plans are short of, to two per cent; the accelerator does not matter."""
     chip, given = search.price(search.hardware, request), max(memory_sizes(request))
     short = f"no plan fits {size_text(given)} of memory per device, however its layers are cut"
     too_little, enough = given, 2 * given
@@ -343,7 +296,8 @@ def _why_infeasible(search: RepeatedSearch, request: Request) -> str:
             return short
     while enough > 1.02 * too_little:
         middle = (too_little + enough) // 2
-        too_little, enough = (
-            (middle, enough) if chip.optimum(middle) is None else (too_little, middle)
-        )
+        if chip.optimum(middle) is None:
+            too_little = middle
+        else:
+            enough = middle
     return f"{short}; {size_text(enough)} would do"

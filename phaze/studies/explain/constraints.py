@@ -21,28 +21,22 @@ LEFT_OPEN = frozenset({"dp", "overlap_gradients"})  # by what keeps a plan as it
 
 
 def constraint_keys() -> SettingTable:
-    """What can be asked for: sizes of the accelerator, and the settings of a request, one value
-    each."""
-    accelerator = [
-        Setting(each.key, Kind.INTEGER, each.help)
-        for each in CHIP_AXES
-        if each.is_size and not each.unit
-    ]
+    """What can be asked for: sizes of the accelerator, and one value of settings of a request."""
+    sizes = (each for each in CHIP_AXES if each.is_size and not each.unit)
+    accelerator = [Setting(each.key, Kind.INTEGER, each.help) for each in sizes]
     buffer = (
         Setting("glb_mib", Kind.INTEGER, "on-chip buffer, MiB", unit="MiB"),
         Setting("glb_bytes", Kind.INTEGER, "on-chip buffer, bytes", most=2**40, unit="bytes"),
     )
     settings = {setting.key: setting for setting in settings_for(Mode.EVALUATE).settings}
     of_a_request = (replace(settings[key], aliases=()) for key in ("chip", "hbm_size", *OF_A_PLAN))
-    return SettingTable(
-        (*accelerator, *buffer, *of_a_request), rivals=(frozenset({"glb_mib", "glb_bytes"}),)
-    )
+    rivals = frozenset(each.key for each in buffer)
+    return SettingTable((*accelerator, *buffer, *of_a_request), rivals=(rivals,))
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """Values that hardware and the plans on it must have; what is not named is open. ``asked`` is
-    what was typed."""
+    """Values that hardware and its plans must have, written as ``asked``; all else is open."""
 
     asked: str
     chip: str | None = None
@@ -57,8 +51,7 @@ class Constraint:
 
     @property
     def settings(self) -> dict[str, object]:
-        """Settings of a request that searches nothing else, as far as they are about memory and
-        plans.
+        """Settings of a request that searches plans with these values only.
 
         Layouts are left as they are: ``within`` says which of them can have what is asked for.
         """
@@ -67,8 +60,7 @@ class Constraint:
         return memory | plan
 
     def within(self, searched: Collection[LayoutName]) -> dict[str, object]:
-        """``settings`` for a study that searched these layouts: of them those that can have what is
-        asked for, and their axes.
+        """``settings`` for a study that searched these layouts, of which some can have the values.
 
         An axis that is left open keeps the study's values where its layouts have them, and else has
         all that are usual (None).
@@ -88,25 +80,17 @@ class Constraint:
             open_axes |= {"tp2": None, "panels": None, "exchange": None}
         if asked == {LayoutName.ONE_D}:
             open_axes["exchange"] = [KeyExchange.GATHER.value]
-        return (
-            open_axes
-            | self.settings
-            | {"layout": [name.value for name in LayoutName if name in asked]}
-        )
+        layouts = [name.value for name in LayoutName if name in asked]
+        return open_axes | self.settings | {"layout": layouts}
 
     def _layouts(self, searched: set[LayoutName]) -> set[LayoutName]:
-        """Those of the layouts ``searched`` that can have what is asked for, else the one that
-        can."""
+        """The layouts among ``searched`` that can have the values, else the one that can."""
         plan = self.of_the_plan
         if "layout" in plan:
             alone = LayoutName(plan["layout"])
-            # sequences that are cut with experts, whose keys are gathered, are searched beside one
-            # tensor axis
-            return (
-                {LayoutName.ONE_D}
-                if alone is LayoutName.SEQUENCE and plan.get("ep", 1) > 1
-                else {alone}
-            )
+            # sequences cut with experts, whose keys are gathered, are searched with one tensor axis
+            with_experts = alone is LayoutName.SEQUENCE and plan.get("ep", 1) > 1
+            return {LayoutName.ONE_D if with_experts else alone}
         if max(plan.get("tp2", 1), plan.get("panels", 1)) > 1:
             return {LayoutName.TWO_D}
         if plan.get("exchange", KeyExchange.GATHER.value) != KeyExchange.GATHER.value:
@@ -117,15 +101,13 @@ class Constraint:
 
 
 def constraint_of(plan: PlanReport) -> Constraint:
-    """What keeps ``plan`` but for its data parallel degree, which may follow from the devices, and
-    its cut."""
+    """What keeps ``plan`` but its cut and its data parallel degree, which follows from devices."""
     given = {name: plan_axis(name).of(plan) for name in OF_A_PLAN if name not in LEFT_OPEN}
     return Constraint("", of_the_plan=given)
 
 
 def read_constraint(text: str, *, on_device: bool) -> Constraint:
-    """Values that a design must have, as typed: ``num_tc=4,width=256`` or ``pp=8``; of a given
-    device only its plan can be asked.
+    """Values that a design must have, as typed: ``num_tc=4,width=256`` or ``pp=8``.
 
     Raises: InputError: an unknown key, a value that it does not take, or one about a chip where the
         device is given.

@@ -1,17 +1,16 @@
-"""Why an answer moved between two runs: the design of each under the other's request, and under
-single changes of it."""
+"""The designs of two runs under each other's request, and under single changes of it."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from __future__ import annotations
 
+from collections.abc import Sequence
+
+from Estimator.plans.axes import OF_FRAMEWORK
+from phaze.report.sentences.comparison import ExchangedDesigns, Single, names_of
+from phaze.report.sentences.designs import unit_of
 from phaze.runs.finished_run import FinishedRun
 from phaze.studies.explain.constraints import OF_A_PLAN, constraint_of
-from phaze.studies.explain.records import Exchange
 from phaze.studies.explain.repeat import hardware_alone, repeating, request_of, run_of
-from phaze.studies.limits.gains import gained
-from phaze.studies.wording import EQUAL, listed, unit_of
 from phaze_common.errors import InputError
-from phaze_common.numbers import number, percent
 from phaze_common.progress import Progress, SilentProgress
 from Solver.designs.re_solve import priced
 from Solver.results import DesignPoint
@@ -19,123 +18,9 @@ from Solver.results import DesignPoint
 FOLLOWING = {  # settings recorded as they follow from another, unless they were given
     "cluster": ("devices",),
     "design_space": ("technology",),
-    "device": (
-        "cluster",
-        "software",
-        "devices",
-        "precision",
-        "overlap_gradients",
-        "overlap_tensor",
-    ),
-    "software": ("overlap_gradients", "overlap_tensor"),
+    "device": ("cluster", "software", "devices", "precision", *OF_FRAMEWORK),
+    "software": OF_FRAMEWORK,
 }
-
-
-@dataclass(frozen=True)
-class Single:
-    """The value of the earlier design when one input changes alone; None where it does not fit, or
-    cannot be."""
-
-    key: str
-    value: float | None
-
-
-@dataclass(frozen=True)
-class ExchangedDesigns:
-    """Values of the designs of two runs. ``across`` is that of the earlier design under the later
-    request, ``back`` the reverse.
-
-    None where it does not fit. ``alone`` are in order of their effect. Where the requests do not
-    compare only ``across`` and ``after`` do with each other.
-    """
-
-    names: tuple[str, str]
-    design: str  # what is kept: "accelerator" or "plan"
-    unit: str
-    compares: bool
-    before: float
-    after: float
-    across: float | None
-    back: float | None
-    alone: tuple[Single, ...]
-
-    def exchanges(self) -> tuple[Exchange, ...]:
-        """As records, from the earlier answer to the later one."""
-        one, two = self.names
-        here = [Exchange(f"{one}, as found", self.before)] if self.compares else []
-        single = [
-            Exchange(
-                f"{self.design} of {one}, {each.key.replace('_', ' ')} as in {two}", each.value
-            )
-            for each in self.alone
-        ]
-        across = [
-            Exchange(f"{self.design} of {one}, asked as {two}", self.across),
-            Exchange(f"{two}, as found", self.after),
-        ]
-        back = (
-            [Exchange(f"{self.design} of {two}, asked as {one}", self.back)]
-            if self.compares
-            else []
-        )
-        return (*here, *single, *across, *back)
-
-    def sentences(self) -> Iterator[str]:
-        """Why the answer moved."""
-        one, two = self.names
-        if self.across is None:
-            yield f"The {self.design} of {one} cannot do what {two} asks."
-        elif self.after <= self.across * (1 + EQUAL):
-            best = f"is as good as its own best, {number(self.after)} {self.unit}"
-            yield (
-                f"Asked as {two}, the {self.design} of {one} {best}: the question moved the "
-                f"answer, not the {self.design}."
-            )
-        else:
-            less = f"{percent(1 - self.across / self.after)} less than {two}'s own best"
-            yield (
-                f"Asked as {two}, the {self.design} of {one} reaches {number(self.across)} "
-                f"{self.unit}, {less}."
-            )
-            if self.compares:
-                question, design = (
-                    _change(self.across / self.before - 1),
-                    gained(self.after / self.across - 1),
-                )
-                yield (
-                    f"So the question alone brings {question}, and choosing the {self.design} "
-                    f"anew {design} on top."
-                )
-        if self.compares and self.back is None:
-            yield f"The {self.design} of {two} cannot do what {one} asks."
-        elif self.compares and self.back is not None and self.back < self.before * (1 - EQUAL):
-            less = f"{percent(1 - self.back / self.before)} less than {one}'s own best"
-            yield (
-                f"Asked as {one}, the {self.design} of {two} reaches {number(self.back)} "
-                f"{self.unit}, {less}."
-            )
-        if self.alone:
-            said = [
-                f"{each.key.replace('_', ' ')} brings {_effect(each.value, self.before)}"
-                for each in self.alone
-            ]
-            yield f"Changed alone, on the {self.design} of {one}: {listed(said)}."
-
-
-def _effect(value: float | None, before: float) -> str:
-    return "what it cannot do" if value is None else _change(value / before - 1)
-
-
-def _change(gain: float) -> str:
-    return f"{percent(-gain)} less" if gain < -EQUAL else gained(gain)
-
-
-def names_of(before: FinishedRun, after: FinishedRun) -> tuple[str, str]:
-    """What the two runs are called: their folders' names, with as much of the path as tells them
-    apart."""
-    one, two = before.folder.parts, after.folder.parts
-    length = next((length for length in range(1, len(one)) if one[-length:] != two[-length:]), 1)
-    return "/".join(one[-length:]), "/".join(two[-length:])
 
 
 def exchanged(
@@ -153,35 +38,37 @@ def exchanged(
     if one is None or two is None:
         return None
     compares = not {"model", "objective"} & set(keys)
-
-    def alone(key: str) -> float | None:
-        return _value(before, _changed(key, after), one)
-
-    leading = [
-        key for key in _leading(keys) if not (before.on_device and key in OF_A_PLAN)
-    ]  # those say what is searched
-    singles = leading if compares and len(keys) > 1 else ()
+    singles = _leading(keys) if compares and len(keys) > 1 else []
+    if before.on_device:  # its axes say what is searched
+        singles = [key for key in singles if key not in OF_A_PLAN]
+    alone = []
     with progress.phase("why the answer moved", len(singles) + 2) as advance:
         across = _value(after, {}, one)
         advance(1)
         back = _value(before, {}, two) if compares else None
         advance(1)
-        return ExchangedDesigns(
-            names_of(before, after),
-            "plan" if before.on_device else "accelerator",
-            unit_of(two),
-            compares,
-            one.value,
-            two.value,
-            across,
-            back,
-            _singles(singles, alone, one.value, advance),
-        )
+        for key in singles:
+            try:
+                alone.append(Single(key, _value(before, _changed(key, after), one)))
+            except InputError:  # this one alone contradicts the other settings
+                alone.append(Single(key, None))
+            advance(1)
+    alone.sort(key=lambda each: -abs((each.value or 0.0) / one.value - 1))
+    return ExchangedDesigns(
+        names=names_of(before, after),
+        design="plan" if before.on_device else "accelerator",
+        unit=unit_of(two),
+        compares=compares,
+        before=one.value,
+        after=two.value,
+        across=across,
+        back=back,
+        alone=tuple(alone),
+    )
 
 
 def _value(finished: FinishedRun, changes: dict[str, object], kept: DesignPoint) -> float | None:
-    """The best objective of the study of ``finished`` with ``changes`` that keeps the accelerator,
-    or on devices the plan.
+    """The best objective of a changed study that keeps the accelerator, or on devices the plan.
 
     None where nothing fits, or there is no such plan. A plan's data parallel degree follows from
     the devices, its stages are cut anew.
@@ -210,19 +97,3 @@ def _leading(keys: Sequence[str]) -> list[str]:
     """``keys`` without those that follow from another of them."""
     followers = {follower for key in keys for follower in FOLLOWING.get(key, ())}
     return [key for key in keys if key not in followers]
-
-
-def _singles(
-    keys: Sequence[str],
-    alone: Callable[[str], float | None],
-    before: float,
-    advance: Callable[[int], None],
-) -> tuple[Single, ...]:
-    found = []
-    for key in keys:
-        try:
-            found.append(Single(key, alone(key)))
-        except InputError:  # this one alone contradicts the other settings
-            found.append(Single(key, None))
-        advance(1)
-    return tuple(sorted(found, key=lambda each: -abs((each.value or 0.0) / before - 1)))

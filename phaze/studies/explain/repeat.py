@@ -1,5 +1,4 @@
-"""A finished search, ready to be repeated under other constraints: its request, its hardware, its
-best design."""
+"""A finished search, ready to be repeated under other constraints."""
 
 import logging
 import os
@@ -9,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from phaze.report.sentences.designs import EQUAL
+from phaze.report.sentences.differences import Designed
 from phaze.runs.finished_run import FinishedRun
 from phaze.settings.designed_chips import CORES
 from phaze.settings.folders import RUNS, folders_of
@@ -16,14 +17,12 @@ from phaze.settings.problem import hardware_of, search_problem
 from phaze.settings.request import Request, settings_for
 from phaze.settings.resolve import resolve
 from phaze.studies.explain.constraints import constraint_of
-from phaze.studies.wording import EQUAL
 from phaze_common.compiled_code import user_cache
 from phaze_common.errors import InputError
 from phaze_common.numbers import number
 from phaze_common.progress import Progress
 from phaze_common.run_files import STUDY
 from phaze_common.setting_fields import Mode
-from Solver.designs.confirmed_schedules import LayerSchedule
 from Solver.designs.re_solve import PricedHardware, priced
 from Solver.designs.search_context import SearchContext, Stores
 from Solver.hardware import DesignedChips, Hardware
@@ -31,14 +30,6 @@ from Solver.results import DesignPoint
 
 logger = logging.getLogger(__name__)
 REPEATED_DIGITS = 6  # of a value that comes out otherwise
-
-
-@dataclass(frozen=True, eq=False)
-class Designed:
-    """A design point and the schedules of its layers (none on a device)."""
-
-    point: DesignPoint
-    schedules: tuple[LayerSchedule, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,35 +62,32 @@ class RepeatedSearch:
                 f"the best design of {self.finished.folder} does not fit any more: the code or "
                 "files that its study names have changed; run the study again"
             )
-        if not _is_worth(now, said):
-            worth = (
-                f"{number(now.point.value, REPEATED_DIGITS)} instead of "
-                f"{number(said.value, REPEATED_DIGITS)}"
+        if _is_worth(now, said):
+            return now
+        values = (number(each, REPEATED_DIGITS) for each in (now.point.value, said.value))
+        worth = " instead of ".join(values)
+        if self.finished.study_edited:
+            raise InputError(
+                f"{self.finished.folder / STUDY} was edited since the run and asks another "
+                f"question than it answered: its best design now comes out at {worth}; undo the "
+                "edit, or run the study"
             )
-            if self.finished.study_edited:
-                raise InputError(
-                    f"{self.finished.folder / STUDY} was edited since the run and asks another "
-                    "question than it answered: "
-                    f"its best design now comes out at {worth}; undo the edit, or run the study"
-                )
-            logger.warning(
-                "the best design now comes out at %s: the code or files that the study names have "
-                "changed since the run, and all that follows is priced as they are now; run the "
-                "study again to be sure that it is still the best",
-                worth,
-            )
+        logger.warning(
+            "the best design now comes out at %s: the code or files that the study names have "
+            "changed since the run, and all that follows is priced as they are now; run the "
+            "study again to be sure that it is still the best",
+            worth,
+        )
         return now
 
     @property
     def unchanged(self) -> bool:
-        """Whether the design is worth what the run says, so that the run's other numbers can be
-        relied upon too."""
+        """Whether the design is worth what the run says: then its other numbers hold too."""
         said = self.finished.result.best
         return said is not None and _is_worth(self.best, said)
 
     def price(self, hardware: Hardware, request: Request | None = None) -> PricedHardware:
-        """``hardware`` priced for the models of the run; ``request`` may ask for other memory and
-        plans."""
+        """``hardware`` priced for the models of the run, with memory and plans of ``request``."""
         asked = self.run if request is None else replace(self.run, problem=search_problem(request))
         return priced(asked.knowing(self.run.problem.own_best), hardware)
 
@@ -122,18 +110,12 @@ def repeat_search(finished: FinishedRun, progress: Progress) -> RepeatedSearch:
         )
     with repeating(finished):
         request = request_of(finished)
-        run = run_of(request, progress).knowing(finished.result.own_best)
-        alone = (
-            replace(run, problem=search_problem(_only_its_plan(finished, best)))
-            if len(best.models) == 1
-            else run
-        )
+        alone = run = run_of(request, progress).knowing(finished.result.own_best)
+        if len(best.models) == 1:
+            (plan,) = best.models.values()
+            its_plan = constraint_of(plan).within(()) | {"dp": [plan.dp]}
+            alone = replace(run, problem=search_problem(request_of(finished, its_plan)))
     return RepeatedSearch(request, run, finished, hardware_alone(run.hardware, best), alone)
-
-
-def _only_its_plan(finished: FinishedRun, best: DesignPoint) -> Request:
-    (plan,) = best.models.values()
-    return request_of(finished, constraint_of(plan).within(()) | {"dp": [plan.dp]})
 
 
 @contextmanager
@@ -148,53 +130,43 @@ def repeating(finished: FinishedRun) -> Iterator[None]:
 def request_of(
     finished: FinishedRun, changes: Mapping[str, object] | None = None, *, source: str = ""
 ) -> Request:
-    """What ``finished`` was asked, with ``changes`` of its settings; what is made for it goes
-    beside it (``place_of``).
+    """What ``finished`` was asked, with ``changes``; what is made goes to its ``place_of``.
 
     Refusals name the ``source`` of the changes, where it is given, else the study.
 
     Raises:
         InputError: files that the study names are gone, or the changes are not possible.
     """
-    settings = settings_for(Mode.SEARCH).override(finished.settings, changes or {}) | {
-        "force_reextract_model": False
-    }
+    settings = settings_for(Mode.SEARCH).override(finished.settings, changes or {})
+    settings |= {"force_reextract_model": False}
     settings.pop("output", None)
-    request = resolve(
-        settings, {}, source=source or str(finished.folder / STUDY), run_code=finished.run_code
-    )
-    return replace(
-        request.with_settings(output=place_of(finished.folder)), run_folder=finished.folder
-    )
+    source = source or str(finished.folder / STUDY)
+    request = resolve(settings, {}, source=source, run_code=finished.run_code)
+    request = request.with_settings(output=place_of(finished.folder))
+    return replace(request, run_folder=finished.folder)
 
 
 def place_of(folder: Path) -> Path:
-    """The folder below which graphs of the run in ``folder`` are, or are made: beside it, else in
-    the user's cache.
+    """The folder of the graphs of the run in ``folder``: beside it, else in the user's cache.
 
     It follows from where the run lies now. What its study says of folders is of another place where
     the run was moved, and of another person's choice where it came from one.
     """
-    folder = folder.absolute()
-    of_sweep = folder.parent.parent if folder.parent.name in {"points", "parts"} else folder
-    root = (
-        of_sweep.parent.parent.parent
-        if of_sweep.parent.parts[-2:] == ("Solver", "output")
-        else of_sweep
-    )
-    used = (
-        place for place in (folder, of_sweep, root) if any(each.exists() for each in _kept(place))
-    )
-    place = next(used, folder)
+    folder = root = folder.absolute()
+    if folder.parent.name in {"points", "parts"}:
+        root = folder.parent.parent
+    places = [folder, root]
+    if root.parent.parts[-2:] == ("Solver", "output"):
+        places.append(root.parents[2])
+    place = next(filter(_is_used, places), folder)
     cache = user_cache()
     return place if cache is None or _is_for_writing(place) else cache / RUNS
 
 
-def _kept(place: Path) -> tuple[Path, Path]:
-    """What a study reads of an earlier one: its graphs, and accelerators in place of the design
-    space's."""
+def _is_used(place: Path) -> bool:
+    """Whether an earlier study left graphs there, or accelerators instead of a design space."""
     folders = folders_of(place)
-    return folders.graphs, folders.arch_configs / CORES
+    return folders.graphs.exists() or (folders.arch_configs / CORES).exists()
 
 
 def _is_for_writing(place: Path) -> bool:
@@ -204,12 +176,10 @@ def _is_for_writing(place: Path) -> bool:
         within = [graphs, graphs.parent, *(graphs.iterdir() if graphs.is_dir() else ())]
     except OSError:
         return False
+    if any(each.is_symlink() for each in within):
+        return False
     there = next((each for each in (graphs, graphs.parent, place) if each.exists()), None)
-    return (
-        there is not None
-        and os.access(there, os.W_OK)
-        and not any(each.is_symlink() for each in within)
-    )
+    return there is not None and os.access(there, os.W_OK)
 
 
 def run_of(request: Request, progress: Progress) -> SearchContext:
@@ -218,12 +188,8 @@ def run_of(request: Request, progress: Progress) -> SearchContext:
     Raises:
         InputError: files that the request names are gone.
     """
-    return SearchContext(
-        search_problem(request),
-        hardware_of(request),
-        Stores(request.folders.graphs, None, None),
-        progress,
-    )
+    stores = Stores(request.folders.graphs, None, None)
+    return SearchContext(search_problem(request), hardware_of(request), stores, progress)
 
 
 def hardware_alone(hardware: Hardware, point: DesignPoint) -> Hardware:
@@ -234,15 +200,11 @@ def hardware_alone(hardware: Hardware, point: DesignPoint) -> Hardware:
 
 
 def best_design(chips: PricedHardware, memory_sizes: tuple[int, ...]) -> Designed | None:
-    """The best of ``chips`` in full, of equals that with the least memory; None where nothing
-    fits."""
-    found = [
-        (size, optimum)
-        for size in sorted(memory_sizes)
-        if (optimum := chips.optimum(size)) is not None
-    ]
-    if not found:
-        return None
-    most = max(optimum.value for _, optimum in found)
-    size, optimum = next(each for each in found if each[1].value >= most * (1 - 1e-12))
-    return Designed(*chips.scored_optimum(optimum, size))
+    """The best of ``chips`` with its schedules, of equals that with the least memory."""
+    optima = {size: chips.optimum(size) for size in sorted(memory_sizes)}
+    found = {size: optimum for size, optimum in optima.items() if optimum is not None}
+    most = max((optimum.value for optimum in found.values()), default=0.0)
+    for size, optimum in found.items():
+        if optimum.value >= most * (1 - 1e-12):
+            return Designed(*chips.scored_optimum(optimum, size))
+    return None

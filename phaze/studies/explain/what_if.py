@@ -1,5 +1,4 @@
-"""What a finished run would have answered under other circumstances: ``hbm_bandwidth=2x``,
-``devices=256``."""
+"""What a finished run would have answered with other settings: ``hbm_bandwidth=2x``."""
 
 from __future__ import annotations
 
@@ -8,14 +7,15 @@ from dataclasses import replace
 
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.design_space import DesignSpace
+from Estimator.plans.axes import COMPARED
 from Estimator.plans.results import Status
+from phaze.report.sentences.designs import EQUAL, listed
+from phaze.report.sentences.records import WhatIf
 from phaze.runs.finished_run import FinishedRun
 from phaze.settings.problem import hardware_report
 from phaze.settings.request import Request, settings_for
 from phaze.studies.explain.constraints import SEPARATOR
-from phaze.studies.explain.records import WhatIf
 from phaze.studies.explain.repeat import hardware_alone, repeating, request_of, run_of
-from phaze.studies.wording import EQUAL, listed
 from phaze_common.errors import InputError
 from phaze_common.numbers import number
 from phaze_common.progress import Progress, SilentProgress
@@ -27,7 +27,7 @@ from Solver.designs.search_context import SearchContext
 from Solver.hardware import DesignedChips, Hardware
 from Solver.results import DesignPoint
 
-MEANT = {  # by what a shorthand is called, of constants
+CONSTANTS = {  # by their shorthands
     "glb_bandwidth": "platform.glb_bandwidth_bytes_per_cycle",
     "startup": "platform.startup_s",
     "network_bandwidth": "cluster.tiers.*.bandwidth_bytes_per_s",
@@ -35,27 +35,16 @@ MEANT = {  # by what a shorthand is called, of constants
 }
 OTHER_QUESTIONS = frozenset(
     {
-        "model",
-        "objective",
-        "combine",
-        "time_shares",
-        "setting",
-        "name",
-        "output",
-        "csv",
-        "front",
-        "chip",
+        *("model", "objective", "combine", "time_shares", "front", "chip"),
+        *("setting", "name", "output", "csv"),
     }
 )
-FACTORS = {
-    "memory_bandwidth": "device.memory.bandwidth",
-    "peak_flops": "device.matrix.peak.*",
-}  # of settings that are values
+# constants behind settings that are values, for factors of these
+FACTORS = {"memory_bandwidth": "device.memory.bandwidth", "peak_flops": "device.matrix.peak.*"}
 
 
 def what_if(finished: FinishedRun, asked: str, progress: Progress | None = None) -> WhatIf:
-    """The best design of ``finished`` under the changes that ``asked`` lists, and the best there is
-    then.
+    """The best design of ``finished`` with the changes in ``asked``, and the best there is then.
 
     Raises:
         InputError: the run found nothing, or the changes cannot be read or made.
@@ -90,18 +79,10 @@ def what_if(finished: FinishedRun, asked: str, progress: Progress | None = None)
 
 def _answer(asked: str, best: DesignPoint, run: SearchContext, request: Request) -> WhatIf:
     searched = search(run, hardware_report(request), "")
-    now = searched.result.best
+    now, reason = searched.result.best, searched.result.reason
     if now is None:
-        return WhatIf(
-            asked,
-            Status.INFEASIBLE,
-            None,
-            None,
-            None,
-            same_design=False,
-            same_plan=False,
-            reason=searched.result.reason,
-        )
+        nothing = WhatIf(asked, Status.INFEASIBLE, None, None, None, False, False)
+        return replace(nothing, reason=reason)
     own = _same(run.hardware, best)
     impossible = _impossible(own)
     same = None if impossible else priced(searched.context, own).best_optimum()
@@ -113,25 +94,25 @@ def _answer(asked: str, best: DesignPoint, run: SearchContext, request: Request)
         None if value is None else value / best.value,
         now.value / best.value,
         same_design=value is not None and value >= now.value * (1.0 - EQUAL),
-        same_plan=all(_degrees(now, name) == _degrees(best, name) for name in best.models),
+        same_plan=all(
+            each.of(now.models[name]) == each.of(plan)
+            for name, plan in best.models.items()
+            for each in COMPARED
+        ),
         not_possible=impossible,
     )
 
 
 def _same(hardware: Hardware, best: DesignPoint) -> Hardware:
     """The design of a run on the hardware of now, which may give it another area."""
-    if (
-        isinstance(hardware, DesignedChips)
-        and best.accelerator is not None
-        and hardware.space is not None
-    ):
-        return hardware.only([hardware.space.with_area(_offered(best.accelerator, hardware.space))])
-    return hardware_alone(hardware, best)
+    chip = best.accelerator
+    if chip is None or not isinstance(hardware, DesignedChips) or hardware.space is None:
+        return hardware_alone(hardware, best)
+    return hardware.only([hardware.space.with_area(_offered(chip, hardware.space))])
 
 
 def _impossible(hardware: Hardware) -> str:
-    """Why the one chip of ``hardware`` could not be of its space, in words; empty where it
-    could."""
+    """Why the one chip of ``hardware`` could not be of its space; empty where it could."""
     if not isinstance(hardware, DesignedChips) or hardware.space is None:
         return ""
     space, whole = hardware.space, hardware.space.whole(hardware.accelerators)
@@ -145,24 +126,18 @@ def _impossible(hardware: Hardware) -> str:
 
 
 def _offered(chip: Accelerator, space: DesignSpace) -> Accelerator:
-    """``chip`` with the first memory and the first links of ``space`` in place of those that it
-    does not offer."""
+    """``chip`` with memory and links that ``space`` offers, else the first of these."""
     memory, links = space.axes.memory or (), space.axes.links or ()
     if memory and chip.memory_system not in memory:
         chip = replace(chip, memory_system=memory[0])
     return chip if not links or chip.links in links else replace(chip, links=links[0])
 
 
-def _degrees(point: DesignPoint, model: str) -> tuple[object, ...]:
-    plan = point.models[model]
-    return plan.tp, plan.pp, plan.dp, plan.cp, plan.ep, plan.micro_batch_size, plan.recompute
-
-
 def _changes(asked: str, settings: Mapping[str, object]) -> dict[str, object]:
     """The settings that differ, by key."""
     changes: dict[str, object] = {}
-    stated = settings.get("constants")
-    constants = list(stated) if isinstance(stated, list) else []
+    earlier = settings.get("constants")
+    constants = list(earlier) if isinstance(earlier, list) else []
     for part in asked.split(SEPARATOR):
         key, equals, text = (each.strip() for each in part.partition("="))
         if not equals or not key or not text:
@@ -173,8 +148,8 @@ def _changes(asked: str, settings: Mapping[str, object]) -> dict[str, object]:
         name = key.replace("-", "_")
         if "." in key:
             constants.append(f"{key}={''.join(text.split())}")
-        elif name in MEANT:
-            constants.append(f"{MEANT[name]}={''.join(text.split())}")
+        elif name in CONSTANTS:
+            constants.append(f"{CONSTANTS[name]}={''.join(text.split())}")
         elif name in FACTORS and text.endswith("x"):
             constants.append(f"{FACTORS[name]}={text}")
         else:

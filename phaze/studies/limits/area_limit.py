@@ -7,8 +7,8 @@ import numpy as np
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.axes import CHIP_AXES, SIZES
 from Estimator.chips.design_space import DesignSpace
-from phaze.studies.limits.gains import binds, gain_of, steps
-from phaze.studies.wording import EQUAL, accelerator_text, listed
+from phaze.report.sentences.designs import EQUAL, accelerator_text, listed
+from phaze.report.sentences.gains import binds, gain_of, steps
 from phaze_common.numbers import number
 from phaze_common.units import MIB
 from Solver.designs.re_solve import priced
@@ -21,8 +21,7 @@ MORE_MM2 = 1.0
 
 @dataclass(frozen=True)
 class AreaGain:
-    """What a larger budget brings, as fractions: 1 mm² more, and growing the best chip ``into``
-    another (None: nothing)."""
+    """What 1 mm² more, and growing the best chip ``into`` another, bring as fractions."""
 
     one: float
     plenty: float
@@ -32,8 +31,7 @@ class AreaGain:
 def area_gain(
     run: SearchContext, hardware: DesignedChips, best: DesignPoint, base: float
 ) -> AreaGain | None:
-    """What a larger area budget would bring: 1 mm² more exactly, beyond it by growing one axis of
-    the best chip alone.
+    """What a larger budget would bring: 1 mm² more, or growing one axis of the best chip alone.
 
     None where the accelerators are not those that the design space generates, as where bounds
     closed others.
@@ -49,16 +47,12 @@ def area_gain(
     ]
     much = [each for each in grown if each.area_mm2 > budget + MORE_MM2]
     found = [_best_of(run, hardware, chips, best.hbm_bytes) for chips in (slightly, much)]
-    one, plenty = gain_of(found[0].value, base), gain_of(max(each.value for each in found), base)
-    into = next(
-        (
-            each.chip
-            for each in found
-            if each.chip and gain_of(each.value, base) >= plenty * (1 - EQUAL)
-        ),
-        None,
+    gains = [gain_of(each.value, base) for each in found]
+    enough = max(gains) * (1 - EQUAL)
+    chips = (
+        each.chip for each, gain in zip(found, gains, strict=True) if each.chip and gain >= enough
     )
-    return AreaGain(one, plenty, into if plenty else None)
+    return AreaGain(gains[0], max(gains), next(chips, None) if max(gains) else None)
 
 
 def area_limit(space: DesignSpace, chip: Accelerator, gain: AreaGain) -> Limit:
@@ -101,17 +95,14 @@ def _best_of(
 
 def _within(space: DesignSpace, above: float, most: float) -> list[Accelerator]:
     """The chips of the grid whose area is above one and at most another number of mm²."""
-    keep, limits = (
-        replace(space.keep, minimum_area_fraction=0.0),
-        replace(space.limits, area_mm2=None),
-    )
+    keep = replace(space.keep, minimum_area_fraction=0.0)
+    limits = replace(space.limits, area_mm2=None)
     larger = replace(space, budget_mm2=most, keep=keep, limits=limits).generate()
     return [larger.accelerator(row) for row in np.flatnonzero(larger.area_mm2 > above).tolist()]
 
 
 def _grown(space: DesignSpace, chip: Accelerator) -> list[Accelerator]:
-    """The chip with a larger value on one axis, all others as they are, where no limit but that of
-    area forbids it."""
+    """The chip with a larger value on one axis, where no limit but that of area forbids it."""
     found = []
     for axis, values in _axes(space).items():
         for value in values:
@@ -125,8 +116,7 @@ def _grown(space: DesignSpace, chip: Accelerator) -> list[Accelerator]:
 
 
 def _axes(space: DesignSpace) -> dict[str, tuple[int, ...]]:
-    """Values of each field of an accelerator; vector cores as wide as tensor cores have no axis of
-    their own."""
+    """Values of each field of an accelerator that has an axis of its own."""
     sizes = {name: getattr(space.axes, name, None) for name in SIZES}
     sizes["glb_bytes"] = tuple(size * MIB for size in space.axes.glb_mib)
     return {name: values for name, values in sizes.items() if values is not None}

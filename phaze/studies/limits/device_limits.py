@@ -1,6 +1,6 @@
 """What more memory would bring on a device that exists, its plan chosen anew.
 
-Of other resources (bandwidths, peaks, devices) it is not told: each would have the layers of all
+Of other resources (bandwidths, peaks, devices) nothing is said: each would have the layers of all
 shapes priced again and all plans compared under them, several times, which takes as long as several
 searches. A sweep over edited device files asks it.
 """

@@ -1,18 +1,15 @@
-"""What limits the best design: what more of each resource would bring on the same chip, its plan
-chosen anew."""
+"""What more of each resource would bring on the best chip, with its plan chosen anew."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from Estimator.chips.accelerator import Accelerator
+from phaze.report.sentences.gains import gain_of, memory_limit_text
 from phaze.runs.kept_answers import kept_answer
 from phaze.studies.limits.area_limit import AreaGain, area_gain, area_limit
 from phaze.studies.limits.device_limits import value_with_memory
-from phaze.studies.limits.gains import binds, gain_of, steps
 from phaze.studies.limits.limits_of_chips import LimitGain, limit_gains, limit_of_chip
 from phaze.studies.limits.resources import MEMORY, MUCH_MEMORY, Circumstances, Resource, resources
-from phaze.studies.wording import EQUAL
-from phaze_common.numbers import number, size_text
 from phaze_common.units import GIB
 from Solver.designs.points import PointGroup
 from Solver.designs.re_solve import PricedHardware, priced, with_spaces
@@ -21,14 +18,9 @@ from Solver.hardware import DesignedChips
 from Solver.problem import SearchProblem
 from Solver.results import DesignPoint, Limit
 
-MOST_REPLICAS = (
-    2**16
-    # of batches for more micro-batches what more devices bring is not asked: their plans fill
-    # memories
-)
-# as many devices are asked about where they lie in several tiers, in ever more ways the more there
-# are
-MANY_TIMES = 2
+# of batches for more micro-batches what more devices bring is not searched: plans fill memories
+MOST_REPLICAS = 2**16
+MANY_TIMES = 2  # as many devices are searched in several tiers, of which more lie in ever more ways
 # no proof is asked for, and with as many devices as can be used there are many cuts alike
 FEW_STEPS = 200_000
 # relative: by how much the best plans of a chip may be worse when they are searched again with
@@ -57,54 +49,40 @@ class _Gains:
 def limits_of(
     run: SearchContext, best: DesignPoint, groups: Sequence[PointGroup]
 ) -> tuple[Limit, ...]:
-    """The limits of ``best``, the optimum of ``run``, as an earlier run of the same question found
-    them, if one did.
+    """The limits of ``best``, the optimum of ``run``; an earlier run may have found them.
 
-    ``groups`` are the points of the search. On devices that exist only memory is told
+    ``groups`` are the points of the search. On devices that exist only memory is searched
     (``device_limits`` says why).
     """
     hardware, accelerator = run.hardware, best.accelerator
     if not isinstance(hardware, DesignedChips) or accelerator is None:
+        points = [group.stored_as for group in groups]
         kept = kept_answer(
-            run,
-            "limits",
-            _Gains,
-            best,
-            lambda: _of_device(run, groups, best),
-            *_kept_points(groups),
+            run, "limits", _Gains, best, lambda: _of_device(run, groups, best), *points
         )
         (memory,) = kept.gains
-        words = _memory_text(best, memory.one, memory.plenty)
+        words = memory_limit_text(best, memory.one, memory.plenty)
         return (Limit(MEMORY, "GiB", best.hbm_bytes / GIB, memory.one, memory.plenty, words),)
     usd = None if hardware.figures.purchase is None else hardware.figures.purchase.usd
     platform, cluster = hardware.platform.at(accelerator.variant), hardware.cluster_of(accelerator)
     given = Circumstances(platform, cluster, best.hbm_bytes, usd)
-    replicas = _most_replicas(run.problem)
-    most_devices = (
-        _most_devices(run.problem, best)
-        if replicas <= MOST_REPLICAS
-        else hardware.cluster.num_devices
-    )
-    asked = most_devices
+    few, there = _most_replicas(run.problem) <= MOST_REPLICAS, hardware.cluster.num_devices
+    most_devices = searched = _most_devices(run.problem, best) if few else there
     if len(hardware.cluster.tiers) > 1:
-        asked = min(most_devices, MANY_TIMES * hardware.cluster.num_devices)
-    more = resources(
-        given, asked, _next_device_usd(hardware.only([accelerator])), usable=asked == most_devices
-    )
-    more = [each for each in more if each.unit != "devices" or replicas <= MOST_REPLICAS]
+        searched = min(most_devices, MANY_TIMES * there)
+    next_usd = _next_device_usd(hardware.only([accelerator]))
+    more = resources(given, searched, next_usd, usable=searched == most_devices)
+    more = [each for each in more if each.unit != "devices" or few]
     kept = kept_answer(
         run, "limits", _Gains, best, lambda: _of_chip(run, hardware, best, accelerator, more)
     )
     limits = []
     for resource, gain in zip(more, kept.gains, strict=True):
-        words = (
-            _memory_text(best, gain.one, gain.plenty)
-            if resource.unit == "GiB"
-            else _text(resource, gain.one, gain.plenty)
-        )
-        limits.append(
-            Limit(resource.name, resource.unit, resource.amount, gain.one, gain.plenty, words)
-        )
+        name, unit, one, plenty = resource.name, resource.unit, gain.one, gain.plenty
+        words = resource.text(one, plenty)
+        if unit == "GiB":
+            words = memory_limit_text(best, one, plenty)
+        limits.append(Limit(name, unit, resource.amount, one, plenty, words))
     if kept.area is not None and hardware.space is not None:
         limits.append(area_limit(hardware.space, accelerator, kept.area))
     if hardware.space is not None:
@@ -113,8 +91,7 @@ def limits_of(
 
 
 def _next_device_usd(chip: DesignedChips) -> float:
-    """What is lacking for one more device of ``chip`` than the money buys; 0 where their number is
-    given."""
+    """What one more device than the money buys lacks; 0 where their number is given."""
     purchase, caps = chip.figures.purchase, chip.figures.caps
     if purchase is None or caps is None:
         return 0.0
@@ -129,10 +106,6 @@ def _of_device(run: SearchContext, groups: Sequence[PointGroup], best: DesignPoi
             gains.append(gain_of(value_with_memory(groups, best, memory_bytes), best.value))
             advance(1)
     return _Gains((_Gain(MEMORY, *gains),), None)
-
-
-def _kept_points(groups: Sequence[PointGroup]) -> list[str]:
-    return [group.stored_as for group in groups]
 
 
 def _of_chip(
@@ -173,44 +146,34 @@ class _Chip:
         self._hardware, self._least = hardware.standing(accelerator), best.value * (1.0 - SLACK)
         self.platform, self.cluster = self._hardware.platform, self._hardware.cluster
         self._usd = None if hardware.figures.purchase is None else hardware.figures.purchase.usd
-        self._given = priced(
-            self._run, self._hardware, least=self._least
-        )  # also what other clusters need not price again
+        # also what other clusters need not price again
+        self._given = priced(self._run, self._hardware, least=self._least)
 
-    def value(self, circumstances: Circumstances) -> float:
+    def value(self, given: Circumstances) -> float:
         """The objective of the best plans, 0 where nothing fits."""
-        optimum = replace(self._priced(circumstances), most_steps=FEW_STEPS).optimum(
-            circumstances.hbm_bytes
-        )
+        chips = replace(self._priced(given), most_steps=FEW_STEPS)
+        optimum = chips.optimum(given.hbm_bytes)
         return 0.0 if optimum is None else optimum.value
 
-    def gain(self, circumstances: Circumstances, base: float) -> float:
-        """What the circumstances bring over ``base``, as a fraction; what does not help need not be
-        used."""
-        return gain_of(self.value(circumstances), base)
+    def gain(self, given: Circumstances, base: float) -> float:
+        """What other circumstances bring over ``base``, as a fraction, at least 0."""
+        return gain_of(self.value(given), base)
 
-    def _priced(self, circumstances: Circumstances) -> PricedHardware:
-        platform, cluster, usd = circumstances.platform, circumstances.cluster, circumstances.usd
-        run = replace(
-            self._run, problem=replace(self._run.problem, memory_bytes=(circumstances.hbm_bytes,))
-        )
-        if usd is not None and usd != self._usd:
-            return priced(run, self._hardware.with_money(usd), least=self._least)
-        if platform != self._hardware.platform:
-            return priced(run, self._hardware.on_platform(platform), least=self._least)
-        if cluster == self._hardware.cluster:
-            known = (
-                self._given.context.remaining is None
-                or run.problem.memory_bytes == self._run.problem.memory_bytes
-            )
-            return self._given if known else priced(run, self._hardware, least=self._least)
-        more = cluster.num_devices - self._hardware.cluster.num_devices
-        spaces = [
-            replace(model.space, devices=model.space.devices + more) for model in run.problem.models
-        ]
-        return priced(
-            with_spaces(run, spaces), self._hardware.in_cluster(cluster), least=self._least
-        )
+    def _priced(self, given: Circumstances) -> PricedHardware:
+        hardware, problem = self._hardware, self._run.problem
+        run = replace(self._run, problem=replace(problem, memory_bytes=(given.hbm_bytes,)))
+        if given.usd is not None and given.usd != self._usd:
+            hardware = hardware.with_money(given.usd)
+        elif given.platform != hardware.platform:
+            hardware = hardware.on_platform(given.platform)
+        elif given.cluster != hardware.cluster:
+            more = given.cluster.num_devices - hardware.cluster.num_devices
+            spaces = [each.space for each in problem.models]
+            run = with_spaces(run, [replace(each, devices=each.devices + more) for each in spaces])
+            hardware = hardware.in_cluster(given.cluster)
+        elif self._given.context.remaining is None or problem.memory_bytes == (given.hbm_bytes,):
+            return self._given
+        return priced(run, hardware, least=self._least)
 
 
 def _most_replicas(problem: SearchProblem) -> int:
@@ -230,40 +193,3 @@ def _most_devices(problem: SearchProblem, best: DesignPoint) -> int:
             micro_batches = -(-shape.global_batch_size // shape.micro_batch_size)
             most = max(most, micro_batches * layers * shape.inner_devices)
     return most
-
-
-def _text(resource: Resource, one: float, plenty: float) -> str:
-    name = resource.name[0].upper() + resource.name[1:]
-    amount = f"{number(resource.amount)} {resource.unit}"
-    latency = resource.unit == "microseconds"
-    if plenty <= EQUAL:
-        without = (
-            f"having none instead of {amount}"
-            if latency
-            else f"more than {amount} of it, however much,"
-        )
-        if resource.unit == "devices":
-            most = resource.plenty.cluster.num_devices
-            without = (
-                f"more than {number(resource.amount)}, {resource.most or f'up to {number(most)}'},"
-            )
-        return f"{name} does not bind: {without} brings nothing."
-    step = f"{resource.step} ({number(resource.amount)} to {number(resource.after_one)})"
-    rest = "none at all" if latency else "any amount of it"
-    if resource.unit == "devices":
-        rest = (
-            "as many as can be used"
-            if resource.most
-            else f"{number(resource.plenty.cluster.num_devices)} of them"
-        )
-    return f"{name} {binds(plenty)}: {steps(one, step, plenty, rest)}."
-
-
-def _memory_text(best: DesignPoint, one: float, plenty: float) -> str:
-    fullest = max(stage.memory_bytes for plan in best.models.values() for stage in plan.stages)
-    given = best.hbm_bytes / GIB
-    used = f"the fullest stage uses {size_text(fullest)} of {size_text(best.hbm_bytes)}"
-    if plenty <= EQUAL:
-        return f"HBM capacity does not bind: {used}, and no plan that needs more is better."
-    step = f"one more GiB ({number(given)} to {number(given + 1)})"
-    return f"HBM capacity {binds(plenty)}: {used}; {steps(one, step, plenty, 'any amount of it')}."

@@ -1,5 +1,4 @@
-"""What a higher limit of a chip's power or price would bring: the space of the run searched again
-with it."""
+"""What a higher limit of a chip's power or price would bring: the space is searched again."""
 
 from __future__ import annotations
 
@@ -11,8 +10,8 @@ import numpy as np
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from Estimator.chips.chip_limits import Stated
 from Estimator.chips.design_space import DesignSpace
-from phaze.studies.limits.gains import binds, gain_of, steps
-from phaze.studies.wording import EQUAL
+from phaze.report.sentences.designs import EQUAL
+from phaze.report.sentences.gains import binds, gain_of, steps
 from phaze_common.numbers import number
 from Solver.designs.re_solve import priced
 from Solver.designs.search_context import SearchContext
@@ -25,8 +24,7 @@ UNITS = {"power_w": "W", "cost_usd": "$"}
 
 @dataclass(frozen=True)
 class LimitGain:
-    """What one unit more of a limit, and none of it at all, bring, as fractions; ``limit`` is a
-    field of ``ChipLimits``."""
+    """What one unit more of a field of ``ChipLimits``, and no limit at all, bring as fractions."""
 
     limit: str
     one: float
@@ -34,34 +32,22 @@ class LimitGain:
 
 
 def limit_gains(run: SearchContext, hardware: DesignedChips, base: float) -> tuple[LimitGain, ...]:
-    """Gains over ``base``, the best there is; nothing where the accelerators are not those that the
-    space generates."""
-    space = hardware.space
-    asked = (
-        []
-        if space is None
-        else [each.kind.limit for each in space.limits.stated if each.kind.limit in NAMES]
-    )
-    if space is None or not asked or run.remaining is not None or hardware.generating_space is None:
+    """Gains over ``base``; none where the chips are not those that the space generates."""
+    space, found = hardware.space, list[LimitGain]()
+    if space is None or run.remaining is not None or hardware.generating_space is None:
         return ()
-    found = []
-    for name in asked:
+    for name in (each.kind.limit for each in space.limits.stated if each.kind.limit in NAMES):
         limit = float(getattr(space.limits, name))
-        plenty = _gain(
-            run, hardware, replace(space, limits=replace(space.limits, **{name: None})), base
-        )
-        one = (
-            _gain(
-                run,
-                hardware,
-                replace(space, limits=replace(space.limits, **{name: limit + 1.0})),
-                base,
-            )
-            if plenty
-            else 0.0
-        )
+        plenty = _gain(run, hardware, _with_limit(space, name, None), base)
+        one = 0.0
+        if plenty:
+            one = _gain(run, hardware, _with_limit(space, name, limit + 1.0), base)
         found.append(LimitGain(name, min(one, plenty), plenty))
     return tuple(found)
+
+
+def _with_limit(space: DesignSpace, name: str, limit: float | None) -> DesignSpace:
+    return replace(space, limits=replace(space.limits, **{name: limit}))
 
 
 def limit_of_chip(space: DesignSpace, chip: Accelerator, gain: LimitGain) -> Limit:
@@ -89,13 +75,10 @@ def _gain(run: SearchContext, hardware: DesignedChips, space: DesignSpace, base:
     chips = space.generate()
     other = replace(hardware, accelerators=chips, space=space, known_figures=None, _scheduled={})
     own = other.figures.memory_bytes
-    sizes = (
-        run.problem.memory_bytes
-        if own is None
-        else tuple(int(size) for size in np.unique(own).tolist())
-    )
-    asked = replace(run, problem=replace(run.problem, memory_bytes=sizes))
-    optimum = priced(asked, other, least=base).best_optimum()
-    return (
-        0.0 if optimum is None or not math.isfinite(optimum.value) else gain_of(optimum.value, base)
-    )
+    if own is not None:
+        sizes = tuple(int(size) for size in np.unique(own).tolist())
+        run = replace(run, problem=replace(run.problem, memory_bytes=sizes))
+    optimum = priced(run, other, least=base).best_optimum()
+    if optimum is None or not math.isfinite(optimum.value):
+        return 0.0
+    return gain_of(optimum.value, base)

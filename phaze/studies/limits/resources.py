@@ -6,19 +6,19 @@ from functools import partial
 
 from Estimator.chips.accelerator import Platform
 from Estimator.network.cluster import Cluster, Tier, grown_to
+from phaze.report.sentences.designs import EQUAL
+from phaze.report.sentences.gains import binds, steps
 from phaze_common.numbers import number
 from phaze_common.units import GIB
 
 MEMORY, MUCH_MEMORY = "HBM capacity", 2**20 * GIB  # bytes: more than any plan needs
-GIGA = 1e9
-MICRO = 1e-6
+GIGA, MEGA, MICRO = 1e9, 1e6, 1e-6
 PLENTY = 1e9  # times as much as there is: as good as any amount
 
 
 @dataclass(frozen=True, eq=False)
 class Circumstances:
-    """What a chip is used with; ``usd`` is the money for its devices, None where their number is
-    given."""
+    """What a chip is used with; ``usd`` buys its devices, None where their number is given."""
 
     platform: Platform
     cluster: Cluster
@@ -28,8 +28,7 @@ class Circumstances:
 
 @dataclass(frozen=True, eq=False)
 class Resource:
-    """Something there could be more of: ``one`` unit more, or ``plenty``. ``step`` and ``most`` are
-    for the sentence."""
+    """Something of which there could be ``one`` unit more, or ``plenty``; ``step`` is in words."""
 
     name: str
     unit: str
@@ -40,14 +39,31 @@ class Resource:
     plenty: Circumstances
     most: str = ""  # words for plenty of devices where no plan can use more
 
+    def text(self, one: float, plenty: float) -> str:
+        """What one unit more and plenty of it bring, as fractions, in a sentence."""
+        name, given = self.name[0].upper() + self.name[1:], number(self.amount)
+        devices, latency = self.unit == "devices", self.unit == "microseconds"
+        most = number(self.plenty.cluster.num_devices)
+        if plenty <= EQUAL:
+            without = f"more than {given} {self.unit} of it, however much,"
+            if latency:
+                without = f"having none instead of {given} {self.unit}"
+            elif devices:
+                without = f"more than {given}, {self.most or f'up to {most}'},"
+            return f"{name} does not bind: {without} brings nothing."
+        step = f"{self.step} ({given} to {number(self.after_one)})"
+        rest = "none at all" if latency else "any amount of it"
+        if devices:
+            rest = "as many as can be used" if self.most else f"{most} of them"
+        return f"{name} {binds(plenty)}: {steps(one, step, plenty, rest)}."
+
 
 def resources(
     given: Circumstances, most_devices: int, more_usd: float = 0.0, *, usable: bool = True
 ) -> list[Resource]:
-    """Everything there could be more of, of devices as many as ``most_devices``: all that are
-    ``usable``, or not.
+    """Everything there could be more of, of devices as many as ``most_devices``.
 
-    ``more_usd`` are lacking for one more device than the money buys.
+    ``usable`` says that no plan can use more, ``more_usd`` what one device more lacks.
     """
     platform, cluster = given.platform, given.cluster
     hertz = platform.frequency_hz
@@ -77,49 +93,35 @@ def resources(
     def with_bandwidth(position: int, tier: Tier, bytes_per_s: float) -> Circumstances:
         return with_tier(position, replace(tier, bandwidth_bytes_per_s=bytes_per_s))
 
-    def bandwidth(
-        name: str, given_bytes_per_s: float, having: Callable[[float], Circumstances]
-    ) -> Resource:
-        amount, one, plenty = (
-            given_bytes_per_s / GIGA,
-            having(given_bytes_per_s + GIGA),
-            having(given_bytes_per_s * PLENTY),
-        )
-        return Resource(name, "GB/s", amount, amount + 1.0, "one more GB/s", one, plenty)
+    def with_memory(size_bytes: int) -> Circumstances:
+        return replace(given, hbm_bytes=size_bytes)
 
-    hbm_gib = given.hbm_bytes / GIB
+    def with_devices(count: int) -> Circumstances:
+        return replace(given, cluster=grown_to(cluster, count))
+
+    def more_of(
+        name: str, unit: str, amount: float, one: Circumstances, plenty: Circumstances
+    ) -> Resource:
+        return Resource(name, unit, amount, amount + 1.0, f"one more {unit}", one, plenty)
+
+    def bandwidth(
+        name: str, bytes_per_s: float, having: Callable[[float], Circumstances]
+    ) -> Resource:
+        one, plenty = having(bytes_per_s + GIGA), having(bytes_per_s * PLENTY)
+        return more_of(name, "GB/s", bytes_per_s / GIGA, one, plenty)
+
+    size, there = given.hbm_bytes, cluster.num_devices
     hbm, buffer = platform.hbm_bandwidth_bytes_per_s, platform.glb_bandwidth_bytes_per_cycle * hertz
+    larger, plentiful = with_memory(size + GIB), with_memory(size + MUCH_MEMORY)
+    one_mhz, fast = clocked(hertz + MEGA), clocked(hertz * PLENTY)
+    one, plenty = with_devices(there + 1), with_devices(max(most_devices, there))
+    most = "however many" if usable else ""
     found = [
-        Resource(
-            MEMORY,
-            "GiB",
-            hbm_gib,
-            hbm_gib + 1.0,
-            "one more GiB",
-            replace(given, hbm_bytes=given.hbm_bytes + GIB),
-            replace(given, hbm_bytes=given.hbm_bytes + MUCH_MEMORY),
-        ),
+        more_of(MEMORY, "GiB", size / GIB, larger, plentiful),
         bandwidth("HBM bandwidth", hbm, with_hbm),
         bandwidth("on-chip buffer bandwidth", buffer, with_buffer),
-        Resource(
-            "clock of the cores",
-            "MHz",
-            hertz / 1e6,
-            hertz / 1e6 + 1.0,
-            "one more MHz",
-            clocked(hertz + 1e6),
-            clocked(hertz * PLENTY),
-        ),
-        Resource(
-            "number of devices",
-            "devices",
-            cluster.num_devices,
-            cluster.num_devices + 1,
-            "one more",
-            replace(given, cluster=grown_to(cluster, cluster.num_devices + 1)),
-            replace(given, cluster=grown_to(cluster, max(most_devices, cluster.num_devices))),
-            "however many" if usable else "",
-        ),
+        more_of("clock of the cores", "MHz", hertz / MEGA, one_mhz, fast),
+        Resource("number of devices", "devices", there, there + 1, "one more", one, plenty, most),
     ]
     if given.usd is not None:
         usd, more = given.usd, given.usd + more_usd
@@ -132,15 +134,9 @@ def resources(
         found.append(bandwidth(f"network bandwidth{which}", tier.bandwidth_bytes_per_s, faster))
         if tier.latency_s > 0:
             less = max(0.0, tier.latency_s - MICRO)
-            found.append(
-                Resource(
-                    f"network latency{which}",
-                    "microseconds",
-                    tier.latency_s / MICRO,
-                    less / MICRO,
-                    "one microsecond less" if less else "none at all",
-                    with_tier(position, replace(tier, latency_s=less)),
-                    with_tier(position, replace(tier, latency_s=0.0)),
-                )
-            )
+            name, unit = f"network latency{which}", "microseconds"
+            step = "one microsecond less" if less else "none at all"
+            one, none = (with_tier(position, replace(tier, latency_s=each)) for each in (less, 0.0))
+            amounts = tier.latency_s / MICRO, less / MICRO
+            found.append(Resource(name, unit, *amounts, step, one, none))
     return found

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import Accelerator
+from phaze.runs.accelerator_values import accelerator_values
 from phaze.runs.finished_run import FinishedRun
-from phaze.studies.explain.designs import accelerator_values
 from phaze.studies.robust.sampled_space import SampledSpace
 from phaze.studies.robust.uncertain import Physics
 from phaze_common.errors import InputError

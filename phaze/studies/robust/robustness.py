@@ -10,15 +10,14 @@ share. Besides, every constant is moved alone to the ends of its range.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import Accelerator
 from phaze.runs.finished_run import FinishedRun
+from phaze.runs.robustness import Contender, Influence, Robustness, Searched
 from phaze.studies.robust.contenders import contenders_of
-from phaze.studies.robust.records import Contender, Influence, Robustness, Searched
 from phaze.studies.robust.sampled_space import TIE
 from phaze.studies.robust.sampling import (
     Sampler,
@@ -51,8 +50,7 @@ def robustness(
     workers: int,
     progress: Progress | None = None,
 ) -> Robustness:
-    """How the best design of ``run`` fares under ``samples`` of its constants; ``contenders``
-    others are followed from the start.
+    """How the best design of ``run``, and ``contenders`` others, fare under ``samples``.
 
     Raises: InputError: the run is of a device that exists, or found nothing, or cannot be repeated,
         or nothing works in any sample.
@@ -64,10 +62,10 @@ def robustness(
             "wrong; give the folder of one"
         )
     if best.chip is not None and any(use.bought is not None for use in best.chip.uses.values()):
+        devices = max(plan.devices_used for plan in best.models.values())
         raise InputError(
             f"{run.folder} bought its devices with max_cluster_cost, which robust does not "
-            "sample; search with --devices "
-            f"{max(plan.devices_used for plan in best.models.values())} instead, and ask again"
+            f"sample; search with --devices {devices} instead, and ask again"
         )
     again, sampler = searched_again(run), Sampler(run, workers, progress or SilentProgress())
     physics = physics_of(again)
@@ -82,8 +80,8 @@ def robustness(
     if not works.any():
         raise InputError(
             f"{run.folder}: in none of {samples:,} samples does any design of its space keep the "
-            "limits and hold a plan, so that "
-            "nothing could be regretted; search with wider limits, and ask again"
+            "limits and hold a plan, so that nothing could be regretted; search with wider "
+            "limits, and ask again"
         )
     regrets, values = _regrets(study.values, study.best)[works], study.values[works]
     chips = [again.hardware.accelerator(int(row)) for row in study.rows]
@@ -93,6 +91,7 @@ def robustness(
         if chip is not None
     ]
     influences = _influences(sampler, study.rows, constants, alone)
+    influences.sort(key=lambda one: -max(one.regret_low, one.regret_high, _span(one) * TIE))
     return Robustness(
         run=str(run.folder),
         samples=samples,
@@ -101,18 +100,13 @@ def robustness(
         chosen=each[0],
         least_regret=min(each, key=lambda one: (one.worst_regret, one.expected_regret)),
         contenders=tuple(sorted(each, key=lambda one: one.expected_regret)),
-        influences=tuple(
-            sorted(
-                influences, key=lambda one: -max(one.regret_low, one.regret_high, _span(one) * TIE)
-            )
-        ),
-        searched=study.told,
+        influences=tuple(influences),
+        searched=study.searched,
     )
 
 
 class _Study:
-    """Chips ``rows`` of the space with their ``values`` (samples, rows) and the ``best`` of each
-    sample; the first is chosen."""
+    """Chips ``rows``, the chosen one first, ``values`` (samples, rows) and each sample's best."""
 
     def __init__(
         self, sampler: Sampler, run: SearchContext, factors: FloatArray, rows: IntArray
@@ -121,24 +115,20 @@ class _Study:
         self._found: SearchedSamples = sampler.searched(rows, factors)
         self.values = self._found.values
         self.best = np.array([each.value for each in self._found.bests])
-        self._follow(
-            [each.row for each in self._found.bests if each.row >= 0],
-            "designs that win under samples",
-        )
+        winners = [each.row for each in self._found.bests if each.row >= 0]
+        self._follow(winners, "designs that win under samples")
         left = self._rivals()
         self._follow(left[:MOST_FOLLOWED].tolist(), "designs of little regret")
         self._undecided = left[MOST_FOLLOWED:]
 
     @property
-    def told(self) -> Searched:
+    def searched(self) -> Searched:
         """How the space was searched."""
         bests = self._found.bests
         least = np.delete(self._found.least_regret, self.rows)
         worst = self._worst
         undecided = self._undecided[self._found.least_regret[self._undecided] < worst - TIE]
-        bound = (
-            float(self._found.least_regret[undecided].min()) if len(undecided) else min(worst, 1.0)
-        )
+        bound = float(self._found.least_regret[undecided].min(initial=min(worst, 1.0)))
         return Searched(
             designs=len(least) + len(self.rows),
             scheduled=float(np.mean([each.scheduled for each in bests])),
@@ -157,10 +147,8 @@ class _Study:
         new = np.setdiff1d(np.array(rows, dtype=np.int64), self.rows)
         if len(new):
             more = self._sampler.values(new, self._factors, what)
-            self.rows, self.values = (
-                np.concatenate([self.rows, new]),
-                np.hstack([self.values, more]),
-            )
+            self.rows = np.concatenate([self.rows, new])
+            self.values = np.hstack([self.values, more])
             self.best = np.maximum(self.best, more.max(axis=1))
 
     def _rivals(self) -> IntArray:
@@ -169,17 +157,12 @@ class _Study:
         They are evaluated under the samples in which contenders have the most, where most of them
         lose as much.
         """
-        bound, worst, regrets = (
-            self._found.least_regret,
-            self._worst,
-            _regrets(self.values, self.best),
-        )
+        bound, worst = self._found.least_regret, self._worst
+        regrets = _regrets(self.values, self.best)
         left = np.setdiff1d(np.flatnonzero(bound < worst - TIE), self.rows)
         order = np.argsort(regrets.max(axis=0), kind="stable")
-        worst_of_each, most_lost = (
-            regrets[:, order].argmax(axis=0),
-            np.argsort(-regrets.mean(axis=1), kind="stable"),
-        )
+        worst_of_each = regrets[:, order].argmax(axis=0)
+        most_lost = np.argsort(-regrets.mean(axis=1), kind="stable")
         hard = list(dict.fromkeys([*worst_of_each.tolist(), *most_lost.tolist()]))[:HARD_SAMPLES]
         with self._sampler.progress.phase("regret of other designs", len(hard)) as advance:
             for sample, space in zip(hard, spaces(self._run, self._factors[hard]), strict=True):
@@ -199,62 +182,42 @@ def _span(influence: Influence) -> float:
     return abs(influence.value_high - influence.value_low)
 
 
+def _distance(factor: float) -> float:
+    """How far a factor is from 1."""
+    return float(abs(np.log(max(factor, 1e-9))))
+
+
 def _contender(chip: Accelerator, regrets: FloatArray, values: FloatArray) -> Contender:
-    wins = (regrets <= TIE) & (values > 0.0)
-    return Contender(
-        chip,
-        float(wins.mean()),
-        float((values == 0.0).mean()),
-        float(regrets.mean()),
-        float(regrets.max()),
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Ends:
-    """Values of contenders at the ends of the range of a constant, (2, chips), and what the chosen
-    one loses there."""
-
-    values: FloatArray
-    regrets: FloatArray
+    wins, fails = (regrets <= TIE) & (values > 0.0), values == 0.0
+    shares = (wins.mean(), fails.mean(), regrets.mean(), regrets.max())
+    return Contender(chip, *map(float, shares))
 
 
 def _influences(
     sampler: Sampler, rows: IntArray, constants: Sequence[UncertainConstant], alone: FloatArray
 ) -> list[Influence]:
-    nominal = alone[0, 0]
-    ends, switches = list[_Ends](), list[Switch]()
+    """What each constant does; ``alone`` are values as stated, then at both ends of each range."""
+    nominal, lost = alone[0, 0], _regrets(alone, alone.max(axis=1))[:, 0]
+    switches = []
     for place, constant in enumerate(constants):
-        values = alone[1 + 2 * place : 3 + 2 * place]
-        found = _Ends(values, _regrets(values, values.max(axis=1))[:, 0])
-        ends.append(found)
-        for end, regret, reached in zip(
-            (constant.low, constant.high), found.regrets, values, strict=True
-        ):
-            if regret > TIE:
-                rivals = np.argsort(-reached, kind="stable")[:RIVALS]
+        for row, end in enumerate((constant.low, constant.high), start=1 + 2 * place):
+            if lost[row] > TIE:
+                rivals = np.argsort(-alone[row], kind="stable")[:RIVALS]
                 switches.append(Switch(place, end, rows[[0, *rivals.tolist()]]))
-    factors = sampler.switches(switches)
-    influences = []
-    for place, (constant, at) in enumerate(zip(constants, ends, strict=True)):
-        mine = [
-            factor
-            for factor, switch in zip(factors, switches, strict=True)
-            if switch.place == place
-        ]
-        influences.append(
-            Influence(
-                name=constant.name,
-                low=constant.low,
-                high=constant.high,
-                value_low=float(at.values[0, 0] / nominal),
-                value_high=float(at.values[1, 0] / nominal),
-                regret_low=float(at.regrets[0]),
-                regret_high=float(at.regrets[1]),
-                switches_at=min(
-                    mine, key=lambda factor: abs(np.log(max(factor, 1e-9))), default=None
-                ),
-                source=constant.source,
-            )
+    factors = dict[int, list[float]]()
+    for switch, factor in zip(switches, sampler.switches(switches), strict=True):
+        factors.setdefault(switch.place, []).append(factor)
+    return [
+        Influence(
+            name=constant.name,
+            low=constant.low,
+            high=constant.high,
+            value_low=float(alone[1 + 2 * place, 0] / nominal),
+            value_high=float(alone[2 + 2 * place, 0] / nominal),
+            regret_low=float(lost[1 + 2 * place]),
+            regret_high=float(lost[2 + 2 * place]),
+            switches_at=min(factors.get(place, ()), key=_distance, default=None),
+            source=constant.source,
         )
-    return influences
+        for place, constant in enumerate(constants)
+    ]

@@ -1,5 +1,4 @@
-"""The whole space of a run under other constants: what contenders reach there, and whether any
-other chip is better."""
+"""The whole space of a run under other constants, searched for chips that are better there."""
 
 from __future__ import annotations
 
@@ -30,8 +29,7 @@ FIRST_SCHEDULED, SCHEDULED_AT_ONCE = 96, 4096  # and scheduled together
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The best chip of a space under a sample: its ``row`` (-1: nothing fits), its ``value``, and
-    what it took to find it.
+    """The best chip of a space under a sample: its ``row`` (-1: nothing fits) and its ``value``.
 
     ``reach`` is what each chip does not exceed, shape (chips,); ``proven`` whether none is better
     than ``value``. ``scheduled`` chips were priced and scheduled, ``evaluated`` ones had their best
@@ -61,11 +59,7 @@ class _Part:
 
 @dataclass(eq=False)
 class _Screened:
-    """What the first bounds left of the chips, in parts, and ``numbers`` of shapes by model;
-    ``reach`` of all chips.
-
-    Chips are handed out once.
-    """
+    """Chips that bounds leave, each handed out once, and ``numbers`` of shapes by model."""
 
     parts: list[_Part]
     numbers: dict[str, list[int]]
@@ -110,16 +104,14 @@ class SampledSpace:
         )
         runs = np.array([now == each for now, each in zip(possible, clocked, strict=True)])
         self.allowed = space.limits.passing(whole) & runs[chips.variant]
-        if (
-            given.accelerators.area_mm2 <= space.budget_mm2
-        ).all():  # chips that people name may have any area
+        # chips that people name may have any area
+        if (given.accelerators.area_mm2 <= space.budget_mm2).all():
             self.allowed &= whole.area_mm2 <= space.budget_mm2
         self.run = quiet(run, self.hardware)
         self._evaluated = evaluated
 
     def values(self, rows: IntArray) -> FloatArray:
-        """What the chips ``rows`` reach with their best plans, 0 where there are none; shape
-        (rows,)."""
+        """What the chips ``rows`` reach with their best plans, (rows,); 0 where none fits."""
         values, allowed = np.zeros(len(rows)), np.flatnonzero(self.allowed[rows])
         if len(allowed):
             plans = self._plans(self.hardware.some(rows[allowed]), self._every, bounded=True)
@@ -138,9 +130,8 @@ class SampledSpace:
         others = np.setdiff1d(np.flatnonzero(self.allowed), known)
         screened = self._screened(others, best, reach)
         undecided = False
-        for most in chain(
-            [FIRST_SCHEDULED], repeat(SCHEDULED_AT_ONCE)
-        ):  # the first, most promising ones bound the others
+        # the first, most promising ones bound the others
+        for most in chain([FIRST_SCHEDULED], repeat(SCHEDULED_AT_ONCE)):
             part = screened.open(best, most)
             if not len(part):
                 break
@@ -176,40 +167,24 @@ class SampledSpace:
         return found
 
     def _screened(self, rows: IntArray, least: float, reach: FloatArray) -> _Screened:
-        """Those of ``rows`` that bounds allow to beat ``least``, and shapes; ``reach`` is lowered
-        by all bounds."""
-        screens, numbers = self._screens, self._every
+        """Those of ``rows`` and shapes that may beat ``least`` by bounds, which lower ``reach``."""
+        numbers, most = dict(self._every), dict[str, FloatArray]()
         if len(rows):
-            bounds = {
-                screen.model.name: screen.bounded(rows, numbers[screen.model.name], at_peak_rates)
-                for screen in screens
-            }
-            reach[rows] = np.minimum(
-                reach[rows], self._together({name: each.upper for name, each in bounds.items()})
-            )
-            if (
-                len(screens) == 1
-                # of several models a shape may be good for the whole that is not the best of its
-                # own
-            ):
-                numbers = {
-                    name: [
-                        number
-                        for number in numbers[name]
-                        if each.of_shapes[number] > _beating(least)
-                    ]
-                    for name, each in bounds.items()
-                }
+            for screen in self._screens:
+                name = screen.model.name
+                bounds = screen.bounded(rows, numbers[name], at_peak_rates)
+                most[name] = bounds.upper
+                # of several models a shape may be good for the whole that is not the best alone
+                if len(self._screens) == 1:
+                    best = bounds.of_shapes
+                    numbers[name] = [each for each in numbers[name] if best[each] > _beating(least)]
+            reach[rows] = np.minimum(reach[rows], self._together(most))
             rows = rows[reach[rows] > _beating(least)]
         parts = []
         for first in range(0, len(rows), BOUNDED_AT_ONCE):
             part = rows[first : first + BOUNDED_AT_ONCE]
-            parts.append(
-                _Part(
-                    part,
-                    self._plans(BoundedChips.of(self.hardware.some(part)), numbers, bounded=False),
-                )
-            )
+            chips = BoundedChips.of(self.hardware.some(part))
+            parts.append(_Part(part, self._plans(chips, numbers, bounded=False)))
         return _Screened(parts, numbers, reach)
 
     def _together(self, most: dict[str, FloatArray]) -> FloatArray:
@@ -236,19 +211,14 @@ class SampledSpace:
 
 
 def _clocked(variant: Variant, faster: float) -> Variant:
-    return (
-        variant
-        if variant.frequency_hz is None
-        else replace(variant, frequency_hz=variant.frequency_hz * faster)
-    )
+    clock = variant.frequency_hz
+    return variant if clock is None else replace(variant, frequency_hz=clock * faster)
 
 
 def _at_possible_clock(variant: Variant, platform: Platform) -> Variant:
     """``variant``, or with the highest clock of the process where its own is above that."""
-    die, clock = (
-        platform.technology.die,
-        platform.frequency_hz if variant.frequency_hz is None else variant.frequency_hz,
-    )
+    die = platform.technology.die
+    clock = platform.frequency_hz if variant.frequency_hz is None else variant.frequency_hz
     if die is None or clock <= (most := maximum_frequency_hz(die)):
         return variant
     return replace(variant, frequency_hz=most)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +27,10 @@ from Solver.hardware import DesignedChips
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-Task = TypeVar("Task")
-Answer = TypeVar("Answer")
 
-AT_ONCE = 5  # samples that a process searches before it tells
-# of each process where little is done for each row of factors: to get ready takes longer in large
-# spaces
+AT_ONCE = 5  # samples that a process searches before it answers
+# tasks of each process where little is done for each row of factors: in large spaces it takes
+# longer to get ready
 TASKS = 4
 HALVINGS = 5  # of the range in which a constant switches the best design
 
@@ -51,11 +49,30 @@ def physics_of(run: SearchContext) -> Physics:
 def sampled_factors(constants: Sequence[UncertainConstant], samples: int, seed: int) -> FloatArray:
     """Factors of a Latin hypercube, (samples, constants): below 1 as often as above it."""
     cube = qmc.LatinHypercube(len(constants), seed=seed).random(samples)
-    low, high = (np.array([getattr(each, end) for each in constants]) for end in ("low", "high"))
+    low = np.array([each.low for each in constants])
+    high = np.array([each.high for each in constants])
     factors: FloatArray = np.where(
         cube < 0.5, low + (1.0 - low) * 2 * cube, 1.0 + (high - 1.0) * (2 * cube - 1.0)
     )
     return factors
+
+
+@dataclass(frozen=True, eq=False)
+class SearchedSamples:
+    """Values (samples, chips), the best of each sample, and the least regret of every chip."""
+
+    values: FloatArray
+    bests: tuple[Best, ...]
+    least_regret: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Switch:
+    """The constant ``place`` between 1 and ``end``, where one of ``rows`` beats the first."""
+
+    place: int
+    end: float
+    rows: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,27 +84,16 @@ class Sampler:
     progress: Progress
 
     def values(self, rows: IntArray, factors: FloatArray, what: str) -> FloatArray:
-        """The objective of the chips ``rows`` under each row of ``factors``, shape (factors,
-        chips)."""
-        values = np.zeros((len(factors), len(rows)))
-        with self.progress.phase(what, len(factors)) as advance:
-            for answer in self._each(
-                _values, _parts(self.run, rows, factors, self._share(len(factors)))
-            ):
-                values[answer.first : answer.first + len(answer.values)] = answer.values
-                advance(len(answer.values))
-        return values
+        """The objective of the chips ``rows`` under each row of ``factors``, (factors, chips)."""
+        tasks = self._tasks(rows, factors, self._share(len(factors)))
+        found = self._answers(_values, tasks, what, len(factors))
+        return np.vstack([np.zeros((0, len(rows))), *(each.values for each in found)])
 
     def searched(self, rows: IntArray, factors: FloatArray) -> SearchedSamples:
         """The whole space searched under each row of ``factors``, the chips ``rows`` evaluated."""
-        count, found = len(factors), list[_Part]()
-        with self.progress.phase("the space under samples of constants", count) as advance:
-            for answer in self._each(
-                _searched, _parts(self.run, rows, factors, min(AT_ONCE, self._share(count)))
-            ):
-                found.append(answer)
-                advance(len(answer.values))
-        found.sort(key=lambda each: each.first)
+        tasks = self._tasks(rows, factors, min(AT_ONCE, self._share(len(factors))))
+        what = "the space under samples of constants"
+        found = self._answers(_searched, tasks, what, len(factors))
         return SearchedSamples(
             np.vstack([each.values for each in found]),
             tuple(best for each in found for best in each.bests),
@@ -95,98 +101,63 @@ class Sampler:
         )
 
     def switches(self, pairs: Sequence[Switch]) -> list[float]:
-        """Of every pair the factor from which on a rival is better."""
-        found, at_once = dict[int, tuple[float, ...]](), self._share(len(pairs))
-        starts = range(0, len(pairs), at_once)
+        """Of every pair the factor from which on another chip is better."""
+        at_once = self._share(len(pairs))
         tasks = [
-            _SwitchTask(first, self.run, tuple(pairs[first : first + at_once])) for first in starts
+            _Task(first, self.run, switches=pairs[first : first + at_once])
+            for first in range(0, len(pairs), at_once)
         ]
-        with self.progress.phase("where constants switch the choice", len(pairs)) as advance:
-            for answer in self._each(_switching, tasks):
-                found[answer.first] = answer.factors
-                advance(len(answer.factors))
-        return [factor for first in starts for factor in found[first]]
+        what = "where constants switch the choice"
+        found = self._answers(_switching, tasks, what, len(pairs))
+        return [factor for each in found for factor in each.values.tolist()]
 
     def _share(self, count: int) -> int:
         """How many of so many things a task does."""
         return max(-(-count // (TASKS * self.workers)), 1)
 
-    def _each(self, function: Callable[[Task], Answer], tasks: Sequence[Task]) -> Iterator[Answer]:
-        alone = self.workers == 1 or len(tasks) <= 1
-        return iter(map(function, tasks) if alone else in_processes(function, tasks, self.workers))
+    def _tasks(self, rows: IntArray, factors: FloatArray, at_once: int) -> list[_Task]:
+        firsts = range(0, len(factors), at_once)
+        return [_Task(each, self.run, rows, factors[each : each + at_once]) for each in firsts]
 
-
-@dataclass(frozen=True, eq=False)
-class SearchedSamples:
-    """Values of chips (samples, chips), the best of each sample, and regret at worst that no chip
-    of the space is below.
-
-    The latter has shape (chips of the space,).
-    """
-
-    values: FloatArray
-    bests: tuple[Best, ...]
-    least_regret: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class Switch:
-    """The constant ``place`` between 1 and ``end``, where one of the chips ``rows`` is better than
-    the first of them."""
-
-    place: int
-    end: float
-    rows: IntArray
-
-
-@dataclass(frozen=True, eq=False)
-class _SwitchTask:
-    first: int
-    run: FinishedRun
-    switches: tuple[Switch, ...]
-
-
-@dataclass(frozen=True)
-class _Switched:
-    """Factors of the switches of a task."""
-
-    first: int
-    factors: tuple[float, ...]
+    def _answers(
+        self, function: Callable[[_Task], _Part], tasks: Sequence[_Task], what: str, count: int
+    ) -> list[_Part]:
+        """What comes of the tasks, in their order."""
+        found, alone = list[_Part](), self.workers == 1 or len(tasks) <= 1
+        with self.progress.phase(what, count) as advance:
+            answers = map if alone else partial(in_processes, workers=self.workers)
+            for each in answers(function, tasks):
+                found.append(each)
+                advance(len(each.values))
+        return sorted(found, key=lambda each: each.first)
 
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """Rows of factors for some chips; what a process needs to look at them."""
+    """Rows of factors for some chips, or switches; ``first`` is the place of the first of them."""
 
     first: int
     run: FinishedRun
-    rows: IntArray
-    factors: FloatArray
+    rows: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    factors: FloatArray = field(default_factory=lambda: np.zeros(0))
+    switches: Sequence[Switch] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """What came of a task: as of ``SearchedSamples``."""
+    """What came of a task: as of ``SearchedSamples``, or the factor of each switch."""
 
     first: int
     values: FloatArray
-    bests: tuple[Best, ...]
-    least_regret: FloatArray
-
-
-def _parts(run: FinishedRun, rows: IntArray, factors: FloatArray, at_once: int) -> list[_Task]:
-    return [
-        _Task(first, run, rows, factors[first : first + at_once])
-        for first in range(0, len(factors), at_once)
-    ]
+    bests: tuple[Best, ...] = ()
+    least_regret: FloatArray = field(default_factory=lambda: np.zeros(0))
 
 
 def spaces(run: SearchContext, factors: FloatArray) -> Iterator[SampledSpace]:
     """The space of ``run`` under each row of ``factors``."""
     physics = physics_of(run)
     constants = uncertain_constants(physics)
-    # nothing is shared, so that bounds do not depend on which samples one process happens to look
-    # at
+    # nothing is shared: bounds must not depend on which samples a process happens to look at
     for row in factors:
         yield SampledSpace(run, with_factors(physics, constants, row.tolist()), EvaluatedPlans())
 
@@ -194,7 +165,7 @@ def spaces(run: SearchContext, factors: FloatArray) -> Iterator[SampledSpace]:
 def _values(task: _Task) -> _Part:
     run = _of_chips(searched_again(task.run), task.rows)
     values = [space.values(np.arange(len(task.rows))) for space in spaces(run, task.factors)]
-    return _Part(task.first, np.array(values), (), np.zeros(0))
+    return _Part(task.first, np.array(values))
 
 
 def _searched(task: _Task) -> _Part:
@@ -215,9 +186,8 @@ def _of_chips(run: SearchContext, rows: IntArray) -> SearchContext:
     return run.on(run.hardware.some(rows))
 
 
-def _switching(task: _SwitchTask) -> _Switched:
-    """The factors between 1 and the ends from which on another chip is better, by halving the
-    ranges."""
+def _switching(task: _Task) -> _Part:
+    """The factors from which on another chip is better, by halving the ranges."""
     run, evaluated = searched_again(task.run), dict[str, EvaluatedPlans]()
     physics = physics_of(run)
     constants, factors = uncertain_constants(physics), list[float]()
@@ -226,10 +196,11 @@ def _switching(task: _SwitchTask) -> _Switched:
         for _ in range(HALVINGS):
             middle = (near + far) / 2
             moved = with_factors(physics, [constants[switch.place]], [middle])
-            space = SampledSpace(
-                chips, moved, evaluated.setdefault(repr(moved.cluster), EvaluatedPlans())
-            )
-            values = space.values(np.arange(len(switch.rows)))
-            near, far = (near, middle) if values[0] < values.max() * (1.0 - TIE) else (middle, far)
+            plans = evaluated.setdefault(repr(moved.cluster), EvaluatedPlans())
+            values = SampledSpace(chips, moved, plans).values(np.arange(len(switch.rows)))
+            if values[0] < values.max() * (1.0 - TIE):
+                far = middle
+            else:
+                near = middle
         factors.append(far)
-    return _Switched(task.first, tuple(factors))
+    return _Part(task.first, np.array(factors))

@@ -1,5 +1,4 @@
-"""The constants of a design space and a cluster that are not known exactly, with their ranges, and
-records with other values."""
+"""Constants of a design space and a cluster that are not known exactly, and their ranges."""
 
 from __future__ import annotations
 
@@ -39,8 +38,7 @@ class Physics:
 
 @dataclass(frozen=True)
 class UncertainConstant:
-    """A constant by its name and the places where the records of a ``Physics`` have it; ``low`` and
-    ``high`` are factors."""
+    """A constant, the places where a ``Physics`` has it, and the factors that it may be off by."""
 
     name: str
     paths: tuple[str, ...]
@@ -50,8 +48,7 @@ class UncertainConstant:
 
 
 def uncertain_constants(physics: Physics) -> list[UncertainConstant]:
-    """All of those that decide anything in ``physics``: with ranges of their own, or one of
-    ``hardware/ranges.yaml``."""
+    """All that decide anything in ``physics``: with ranges of their own or of ``ranges.yaml``."""
     whole = physics.space.axes.memory is not None
     found: list[UncertainConstant] = []
     if whole:
@@ -64,21 +61,16 @@ def uncertain_constants(physics: Physics) -> list[UncertainConstant]:
     for name, given in _ranges(HARDWARE / "ranges.yaml").items():
         kind, _, rest = name.partition(".")
         if whole and name.startswith("platform.hbm_bandwidth"):
-            name, kind, rest = (
-                "memory.stack_bandwidth_bytes_per_s",
-                "memory",
-                "stack_bandwidth_bytes_per_s",
-            )
+            kind, rest = "memory", "stack_bandwidth_bytes_per_s"
+            name = f"{kind}.{rest}"
         paths = tuple(_paths(physics, kind, rest))
         if whole and name == "technology.hbm_energy":
             continue  # memories have their own
         if paths:
-            high = (
-                min(given.high, *(1 / tier.efficiency for tier in physics.cluster.tiers))
-                if name == EFFICIENCY
-                else given.high
-            )
-            found.append(UncertainConstant(name, paths, given.low, high, given.source))
+            most = given.high
+            if name == EFFICIENCY:
+                most = min(most, *(1 / tier.efficiency for tier in physics.cluster.tiers))
+            found.append(UncertainConstant(name, paths, given.low, most, given.source))
     return found
 
 
@@ -105,12 +97,9 @@ def _memories(space: DesignSpace) -> dict[str, list[str]]:
     """Where ``space`` has each of its memories: once for every number of stacks."""
     found: dict[str, list[str]] = {}
     for number, system in enumerate(space.platform.memories):
-        if system.label in (
-            space.axes.memory or ()
-        ):  # others are of chips that it is compared with
-            found.setdefault(system.memory.name, []).append(
-                f"space.platform.memories.{number}.memory"
-            )
+        if system.label in (space.axes.memory or ()):  # others are of chips compared with it
+            path = f"space.platform.memories.{number}.memory"
+            found.setdefault(system.memory.name, []).append(path)
     return found
 
 
@@ -137,9 +126,7 @@ def _paths(physics: Physics, kind: str, rest: str) -> Iterator[str]:
         for number in range(len(physics.space.platform.memories)):
             yield f"space.platform.memories.{number}.memory.{rest}"
     else:
-        yield (
-            f"space.platform.{rest}" if kind == "platform" else f"space.platform.technology.{rest}"
-        )
+        yield f"space.platform.{'' if kind == 'platform' else 'technology.'}{rest}"
 
 
 def _at(record: Any, path: str) -> Any:

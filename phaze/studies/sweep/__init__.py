@@ -1,2 +1,1 @@
-"""A study for every combination of the values it lists: points found by their content, computed
-once, gathered in one table."""
+"""A study for every combination of listed values, computed once each and gathered in a table."""

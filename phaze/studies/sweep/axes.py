@@ -36,8 +36,7 @@ FORCE = "force_reextract_model"
 
 @dataclass(frozen=True)
 class Axis:
-    """A setting and the values it takes, as the sweep file has them; one value: it is the same for
-    all points."""
+    """A setting and its values, as the sweep file has them; one value is that of all points."""
 
     key: str
     values: tuple[Any, ...]
@@ -53,12 +52,10 @@ class Combination:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What a sweep asks. ``folder`` gets its table, ``store`` its points; without ``output`` they
-    are where runs are.
+    """A sweep as its file, ``source``, says it; without ``output`` its folders are where runs are.
 
-    ``run_code`` are the model files (Python) that may be run (None: all), ``source`` says what
-    asks: the file, and the settings that the command line put in place of its own; ``named`` says
-    that the name was given.
+    ``run_code`` are the model files (Python) that may be run (None: all), ``named`` says that the
+    name was given.
     """
 
     name: str
@@ -92,20 +89,19 @@ class Sweep:
     def combinations(self) -> Iterator[Combination]:
         """Every point's settings; the last setting of the file changes fastest."""
         keys = [axis.key for axis in self.axes]
-        for number, values in enumerate(
-            itertools.product(*(axis.values for axis in self.axes)), start=1
-        ):
+        every = itertools.product(*(axis.values for axis in self.axes))
+        for number, values in enumerate(every, start=1):
             yield Combination(number, dict(zip(keys, values, strict=True)))
 
     def to_yaml(self) -> str:
         """The sweep as a file that asks the same."""
         import yaml
 
-        asked = {
-            axis.key: list(axis.values) if len(axis.values) > 1 else _alone(axis.values[0])
-            for axis in self.axes
-        }
-        return yaml.safe_dump(STUDY.stamped({"name": self.name} | asked), sort_keys=False)
+        whole: dict[str, Any] = {"name": self.name}
+        for axis in self.axes:  # a list stands for several, so that one list stands in a list
+            (first, *others) = axis.values
+            whole[axis.key] = [first, *others] if others or isinstance(first, list) else first
+        return yaml.safe_dump(STUDY.stamped(whole), sort_keys=False)
 
 
 def read_sweep(
@@ -116,8 +112,7 @@ def read_sweep(
     csv: bool = False,
     run_code: frozenset[str] | None = frozenset(),
 ) -> Sweep:
-    """Read a sweep file; ``given`` settings, lists among them, precede those of the file, and so
-    does ``output``.
+    """Read a sweep file; ``given`` settings and ``output`` precede those of the file.
 
     Relative paths are those from the file's folder, in ``given`` from the current one. Model files
     (Python) are run where ``given`` names them, or the file does and they are among ``run_code``
@@ -126,10 +121,8 @@ def read_sweep(
     Raises: InputError: the file cannot be read, names an unknown setting, lists no value or names
         code that is not to be run.
     """
-    below, above = (
-        _settings(read_config(path), path.parent, str(path)),
-        _settings(given, Path.cwd(), COMMAND_LINE),
-    )
+    below = _settings(read_config(path), path.parent, str(path))
+    above = _settings(given, Path.cwd(), COMMAND_LINE)
     asked = settings_for(Mode.SEARCH).override(below, above)
     origins = {key: COMMAND_LINE if key in above else str(path) for key in asked}
     for key in sorted(OWN & asked.keys()):
@@ -143,18 +136,15 @@ def read_sweep(
             f"{path}: {FORCE} cannot be asked of a sweep, which computes no point twice; leave it "
             "out, and remove the points whose models read files that they do not import"
         )
-    own = settings_for(Mode.SEARCH).read(
-        {key: asked.pop(key) for key in OWN if key in asked}, str(path)
-    )
+    of_sweep = {key: asked.pop(key) for key in OWN if key in asked}
+    own = settings_for(Mode.SEARCH).read(of_sweep, str(path))
     axes = tuple(_axis(key, value, origins[key]) for key, value in asked.items())
     if not any(axis.key == MODELS for axis in axes):
         raise InputError(
             f"{path} names no model; add one or more, for instance model: [bertlarge, gpt2]"
         )
-    name = (
-        own.get("name")
-        or f"{_plain(path.stem)}-{content_key([[axis.key, axis.values] for axis in axes])[:8]}"
-    )
+    content = content_key([[axis.key, axis.values] for axis in axes])
+    name = own.get("name") or f"{_plain(path.stem)}-{content[:8]}"
     check_name(name)
     chosen = own.get("output") if output is None else output
     allowed = code_allowed(given, run_code, Mode.SEARCH)
@@ -164,15 +154,9 @@ def read_sweep(
                 raise InputError(withheld.refusal)
     set_by_hand = [axis.key for axis in axes if axis.key in above]
     source = f"{path} with --set {', '.join(set_by_hand)}" if set_by_hand else str(path)
-    sweep = Sweep(
-        name,
-        axes,
-        None if chosen is None else user_path(chosen),
-        csv or bool(own.get("csv")),
-        allowed,
-        source,
-        "name" in own,
-    )
+    output_path = None if chosen is None else user_path(chosen)
+    csv = csv or bool(own.get("csv"))
+    sweep = Sweep(name, axes, output_path, csv, allowed, source, "name" in own)
     if sweep.count > MOST_POINTS:
         raise InputError(
             f"{path} asks for {sweep.count:,} points, at most {MOST_POINTS:,} are possible; list "
@@ -182,13 +166,12 @@ def read_sweep(
 
 
 def _settings(mapping: Mapping[str, object], folder: Path, source: str) -> dict[str, Any]:
-    """Settings under their keys, with paths made absolute against ``folder`` and texts with units
-    as the numbers they say."""
-    stated = settings_for(Mode.SEARCH).canonical(mapping, source)
-    units = {setting.key: setting.unit for setting in settings_for(Mode.SEARCH).settings}
+    """Settings by key, with paths absolute against ``folder`` and quantities as numbers."""
+    table = settings_for(Mode.SEARCH)
+    units = {setting.key: setting.unit for setting in table.settings}
     return {
         key: setting_beside(folder, key, in_numbers(value, units[key]))
-        for key, value in stated.items()
+        for key, value in table.canonical(mapping, source).items()
     }
 
 
@@ -209,20 +192,9 @@ def _axis(key: str, value: Any, source: str) -> Axis:
     values = tuple(value) if isinstance(value, list) else (value,)
     if not values:
         raise InputError(f"{source}: {key} lists no value; give one or more, or leave it out")
-    return Axis(
-        key, tuple({repr(each): each for each in values}.values())
-    )  # what is listed again asks nothing more
-
-
-def _alone(value: Any) -> Any:
-    """A single value in the form of a sweep file, where a list stands for several."""
-    return [value] if isinstance(value, list) else value
+    # a value that is listed again asks nothing more
+    return Axis(key, tuple({repr(each): each for each in values}.values()))
 
 
 def _plain(stem: str) -> str:
-    return (
-        "".join(letter if letter.isalnum() and letter.isascii() else "-" for letter in stem).strip(
-            "-"
-        )[:60]
-        or "sweep"
-    )
+    return re.sub("[^A-Za-z0-9]", "-", stem).strip("-")[:60] or "sweep"

@@ -15,8 +15,7 @@ class Executor(Protocol):
     """Runs tasks, in any order, several at a time."""
 
     def outcomes(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
-        """The outcome of every task, as soon as it is known. A worker that dies is the failure of
-        its task alone.
+        """The outcome of every task once it is known; a worker that dies fails its task alone.
 
         Closing the iterator ends the workers.
         """
@@ -40,17 +39,15 @@ class JoblibExecutor:
     def outcomes(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
         """As ``Executor.outcomes``.
 
-        When a worker dies it takes all that run at that moment along; each of these gets a second
-        chance, alone, which tells those that bring their worker down from those that were beside
-        them.
+        A worker that dies takes all that run at that moment along. Each of these is run once more,
+        alone, which shows whether it is the one that brings its worker down.
         """
         left = {task.point.key: task for task in tasks}
         while left:
             started: list[Task] = []
+            tasks = list(left.values())
             try:
-                for outcome in in_processes(
-                    compute_apart, list(left.values()), self._workers, started
-                ):
+                for outcome in in_processes(compute_apart, tasks, self._workers, started):
                     del left[outcome.key]
                     yield outcome
             except BrokenExecutor:

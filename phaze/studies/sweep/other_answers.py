@@ -1,5 +1,4 @@
-"""Answers of others to a sweep's question: a CSV of iteration times over numbers of devices, to
-stand beside its curves."""
+"""Iteration times of others over numbers of devices, as a CSV, to compare a sweep with."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ WANTED = f"a CSV file with the columns {', '.join(REQUIRED)} and settings of the
 
 @dataclass(frozen=True)
 class OtherAnswer:
-    """What ``source`` says of ``devices``: seconds of an iteration, where ``settings`` (key ->
-    value as text) are asked."""
+    """Seconds of an iteration on ``devices`` with ``settings``, values as text, by ``source``."""
 
     source: str
     devices: int
@@ -35,16 +33,14 @@ class OtherAnswer:
     settings: Mapping[str, str]
 
     def agrees(self, key: str, value: Any) -> bool:
-        """Whether a value of setting ``key`` is the one that this is about; a setting that it does
-        not name may have any."""
-        return key not in self.settings or _comparable(self.settings[key]) == _comparable(
-            value_text(value)
-        )
+        """Whether it has that value of setting ``key``, or does not name the setting."""
+        if key not in self.settings:
+            return True
+        return _comparable(self.settings[key]) == _comparable(value_text(value))
 
 
 def read_other_answers(path: Path) -> tuple[OtherAnswer, ...]:
-    """Read a CSV with columns source, devices and seconds, and any settings of studies by their
-    keys.
+    """Read a CSV with columns source, devices and seconds, and settings of studies.
 
     Raises: InputError: the file is missing, holds no rows, lacks a column or has one that is none,
         or a value is not what it must be.
@@ -64,11 +60,8 @@ def _check_columns(columns: list[str], path: Path) -> None:
     known = (*REQUIRED, *settings_for(Mode.SEARCH).keys)
     for column in columns:
         if column not in known:
-            instead = nearest(
-                column,
-                known,
-                f"give {', '.join(REQUIRED)}, and settings such as device and fast_domain",
-            )
+            give = f"give {', '.join(REQUIRED)}, and settings such as device and fast_domain"
+            instead = nearest(column, known, give)
             raise InputError(f"{path}: {as_given(column)} is no column that is known; {instead}")
     for column in REQUIRED:
         if column not in columns:
@@ -86,9 +79,8 @@ def _answer(row: Mapping[str | None, Any], where: str) -> OtherAnswer:
     seconds, source = positive_number(cells.pop(SECONDS), SECONDS, where), cells.pop(SOURCE)
     if not source:
         raise InputError(f"{where} has no {SOURCE}; say whose answer it is")
-    return OtherAnswer(
-        source, int(devices), seconds, {key: value for key, value in cells.items() if value}
-    )
+    settings = {key: value for key, value in cells.items() if value}
+    return OtherAnswer(source, int(devices), seconds, settings)
 
 
 def _comparable(text: str) -> float | str:

@@ -25,14 +25,8 @@ OF_THE_GRAPHS = (
     *(each.key for each in PLAN_AXES if each.decides_graph),
 )
 OF_THE_LAYER_TIMES = (
-    "design_space",
-    "technology",
-    "chip",
-    "cluster",
-    "fast_domain",
-    "device",
-    "software",
-    "solver",
+    *("design_space", "technology", "chip", "cluster", "fast_domain"),
+    *("device", "software", "solver"),
 )
 
 
@@ -62,8 +56,7 @@ def sweep_point(
     files: HardwareFiles,
     run_code: frozenset[str] | None = frozenset(),
 ) -> SweepPoint:
-    """Resolve the settings of one point, whose graphs and estimates go under ``output``;
-    ``run_code`` as of a ``Sweep``.
+    """Resolve the settings of one point, whose graphs and estimates go under ``output``.
 
     Raises:
         InputError: they are not allowed, or contradict each other.
@@ -80,8 +73,7 @@ def point_of(request: Request) -> SweepPoint:
 
 
 def key_of(request: Request) -> str:
-    """Content key of a request: its settings, the content of files they name, and the code that
-    answers it.
+    """Content key of a request: its settings, files that they name, and the code.
 
     Raises:
         InputError: a file it names is not there any more, or cannot be read.

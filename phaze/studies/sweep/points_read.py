@@ -1,10 +1,10 @@
-"""Reads finished sweeps and runs back as points: what each asked, what came of it, and where its
-run is."""
+"""Reads finished sweeps and runs back as points, each with its settings and its result."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,8 +32,7 @@ LOST = "lost"  # a point that a sweep finished, of which the files are gone
 
 @dataclass(frozen=True, eq=False)
 class ReadPoint:
-    """A point: ``settings`` as asked, ``resolved`` those of its run (empty without one), ``folder``
-    the run's directory.
+    """A point: ``settings`` as given, ``resolved`` those of its run, which is in ``folder``.
 
     ``status`` is that of its search, or why there is none (``problem`` says it in words): it
     failed, was impossible, or is lost. ``number`` counts from 1 over all that is read together.
@@ -53,14 +52,15 @@ class ReadPoint:
         """Whether there is a plan."""
         return self.result is not None and self.result.value is not None
 
+    @property
+    def objective(self) -> float:
+        """What it reaches, 0 without a plan."""
+        return (self.result.value or 0.0) if self.result else 0.0
+
     def value(self, key: str) -> Any:
-        """A setting as asked, or as its run resolved it: one value of a list of one, None where
-        neither says."""
-        return (
-            self.settings[key]
-            if self.settings.get(key) is not None
-            else _alone(self.resolved.get(key))
-        )
+        """A setting as given, or as its run resolved it; None where neither says."""
+        given = self.settings.get(key)
+        return _alone(self.resolved.get(key)) if given is None else given
 
     def open(self) -> FinishedRun | None:
         """Its run; None where there is none that can be read."""
@@ -75,8 +75,7 @@ class ReadPoint:
 
 @dataclass(frozen=True, eq=False)
 class PointSet:
-    """Points read together, under the name of what they were read from. ``sweep`` is whether that
-    was one sweep."""
+    """Points read together, named for where they were read from: one ``sweep``, or several runs."""
 
     name: str
     points: tuple[ReadPoint, ...]
@@ -85,10 +84,9 @@ class PointSet:
     @cached_property
     def axes(self) -> tuple[str, ...]:
         """Settings of which there are several values, in the order in which they were asked."""
-        asked = dict.fromkeys(key for point in self.points for key in point.settings)
-        return tuple(
-            key for key in asked if not changes_no_result(key) and len(self.values(key)) > 1
-        )
+        given = dict.fromkeys(key for point in self.points for key in point.settings)
+        keys = (key for key in given if not changes_no_result(key))
+        return tuple(key for key in keys if len(self.values(key)) > 1)
 
     def values(self, key: str) -> tuple[Any, ...]:
         """The values of a setting, numbers ascending, others in the order of the points."""
@@ -116,34 +114,20 @@ def read_points(folders: Sequence[Path]) -> PointSet:
     """
     points: list[ReadPoint] = []
     for folder in folders:
-        found = _of_sweep(folder) if is_sweep(folder) else iter([_of_run(folder)])
-        before = len(points)
-        points += [
-            each if len(folders) == 1 else replace(each, number=before + place)
-            for place, each in enumerate(found, start=1)
-        ]
+        points += _of_sweep(folder) if is_sweep(folder) else [_of_run(folder)]
+    if len(folders) > 1:
+        points = [replace(each, number=place) for place, each in enumerate(points, start=1)]
     names = [_name(each) for each in folders]
-    return PointSet(
-        " and ".join(names) if len(names) < 4 else f"{len(names)} runs",
-        tuple(points),
-        is_sweep(folders[0]) and len(folders) == 1,
-    )
+    name = " and ".join(names) if len(names) < 4 else f"{len(names)} runs"
+    return PointSet(name, tuple(points), is_sweep(folders[0]) and len(folders) == 1)
 
 
 def _of_run(folder: Path) -> ReadPoint:
     run = open_run(folder)
     settings = {key: _alone(value) for key, value in run.settings.items() if key != NAME}
-    result = point_result(run.result)
-    return ReadPoint(
-        1,
-        run.folder.absolute().name,
-        settings,
-        settings,
-        result.status.value,
-        result.reason,
-        result,
-        run.folder,
-    )
+    result, name = point_result(run.result), run.folder.absolute().name
+    ended = result.status.value, result.reason, result, run.folder
+    return ReadPoint(1, name, settings, settings, *ended)
 
 
 def _of_sweep(folder: Path) -> Iterator[ReadPoint]:
@@ -156,27 +140,18 @@ def _of_sweep(folder: Path) -> Iterator[ReadPoint]:
 def _asked(folder: Path) -> dict[str, Any]:
     """Settings of the sweep by key; those that it sweeps stand in the table's rows."""
     path = folder / SWEEP
-    try:
-        document = parse_yaml(artefact_bytes(path).decode(), str(path))
-    except (PhazeError, OSError, UnicodeDecodeError) as error:
-        raise _unreadable(path) from error
-    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+    document = _document(path)
+    if not document or not all(isinstance(key, str) for key in document):
         raise _unreadable(path)
-    asked = file_formats.STUDY.current(document, str(path))
-    return {
-        key: value[0] if isinstance(value, list) and len(value) == 1 else value
-        for key, value in asked.items()
-        if key != NAME
-    }
+    given = file_formats.STUDY.current(document, str(path))
+    return {key: _alone(value) for key, value in given.items() if key != NAME}
 
 
 def _name(folder: Path) -> str:
     """What a sweep is called, else the name of the folder."""
-    name = (
-        parse_yaml(artefact_bytes(folder / SWEEP).decode(), SWEEP).get(NAME)
-        if is_sweep(folder)
-        else None
-    )
+    name = None
+    if is_sweep(folder):
+        name = parse_yaml(artefact_bytes(folder / SWEEP).decode(), SWEEP).get(NAME)
     return name if isinstance(name, str) and name else folder.absolute().name
 
 
@@ -191,45 +166,41 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
         table = read_parquet(artefact_bytes(path, MAX_FILE_BYTES), "it")
     except (ArtefactError, OSError) as error:
         raise _unreadable(path) from error
-    if (
-        not {"point", "status", "key", "problem"} <= set(table.columns)
-        or not len(table)
-        or table["point"].dtype.kind != "i"
-    ):
+    if not len(table) or not {"point", "status", "key", "problem"} <= set(table.columns):
+        raise _unreadable(path)
+    if table["point"].dtype.kind != "i":
         raise _unreadable(path)
     rows: list[dict[str, Any]] = table.to_dict("records")  # type: ignore[assignment]
     return rows
 
 
 def _point(folder: Path, row: Mapping[str, Any], settings: Mapping[str, Any]) -> ReadPoint:
-    number, status, problem = int(row["point"]), str(row["status"]), _plain(row["problem"]) or ""
-    key = _plain(row["key"])
-    if status in {FAILED, IMPOSSIBLE} or not isinstance(key, str):
-        return ReadPoint(number, folder.name, settings, {}, status, str(problem), None, None)
-    for store in (folder / "points", folder.parent / "points"):
-        result = Store(store).peek(key)
-        if result is not None:
-            place = store / key
-            return ReadPoint(
-                number, folder.name, settings, _study(place), status, result.reason, result, place
-            )
-    lost = (
-        f"its run {key} is neither in {folder / 'points'} nor in {folder.parent / 'points'}; "
-        "run the sweep again"
-    )
-    return ReadPoint(number, folder.name, settings, {}, LOST, lost, None, None)
+    status, key, problem = str(row["status"]), _plain(row["key"]), str(_plain(row["problem"]) or "")
+    resolved, result, place = dict[str, Any](), None, None
+    if status not in {FAILED, IMPOSSIBLE} and isinstance(key, str):
+        stores = (folder / "points", folder.parent / "points")
+        place = next((each / key for each in stores if Store(each).peek(key)), None)
+        result = None if place is None else Store(place.parent).peek(key)
+        if place is None or result is None:
+            lost = f"its run {key} is neither in {stores[0]} nor in {stores[1]}"
+            status, problem = LOST, f"{lost}; run the sweep again"
+        else:
+            resolved, problem = _study(place), result.reason
+    ended = status, problem, result, place
+    return ReadPoint(int(row["point"]), folder.name, settings, resolved, *ended)
 
 
 def _study(folder: Path) -> dict[str, Any]:
-    try:
-        document = parse_yaml(artefact_bytes(folder / STUDY).decode(), str(folder / STUDY))
-    except (PhazeError, OSError, UnicodeDecodeError):
-        return {}  # the point's result says all that is needed of it
-    return (
-        file_formats.STUDY.current(document, str(folder / STUDY))
-        if isinstance(document, dict)
-        else {}
-    )
+    known = _document(folder / STUDY)  # else the point's result says all that is needed of it
+    return file_formats.STUDY.current(known, str(folder / STUDY)) if known else {}
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """What a YAML file says; nothing where it cannot be read."""
+    with suppress(PhazeError, OSError, UnicodeDecodeError):
+        document = parse_yaml(artefact_bytes(path).decode(), str(path))
+        return document if isinstance(document, dict) else {}
+    return {}
 
 
 def _alone(value: Any) -> Any:
@@ -244,8 +215,7 @@ def _plain(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """Whole numbers as such, which a column with empty cells or fractions holds as floating
-    point."""
+    """Whole numbers as such; a column with empty cells or fractions holds floating point."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -258,10 +228,6 @@ def _unreadable(path: Path) -> InputError:
 
 def infeasible_text(point: ReadPoint) -> str:
     """Why a point has no plan, in a few words."""
-    if point.status in {FAILED, IMPOSSIBLE, LOST}:
-        return point.status
-    return (
-        "does not fit"
-        if point.status == Status.INFEASIBLE.value
-        else point.status.replace("_", " ")
-    )
+    if point.status == Status.INFEASIBLE.value:
+        return "does not fit"
+    return point.status.replace("_", " ")

@@ -24,8 +24,7 @@ _QUIET = {
 
 
 class RayExecutor:
-    """One core of the cluster per point; ``workers`` None is all there are. Connected while it runs
-    tasks."""
+    """One core of the cluster per point, of at most ``workers``; connected while it runs tasks."""
 
     def __init__(self, workers: int | None, address: str | None) -> None:
         """A cluster at ``address``, or a local one.
@@ -81,19 +80,16 @@ class RayExecutor:
             else:
                 ray.init(address=self._address, **quiet)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            where = (
-                f"the Ray cluster at {self._address} refuses"
-                if self._address
-                else "a local Ray cluster cannot be started"
-            )
+            where = "a local Ray cluster cannot be started"
+            if self._address:
+                where = f"the Ray cluster at {self._address} refuses"
             raise InputError(
                 f"{where} ({' '.join(str(error).split())}); check 'ray status' there, and "
                 "RAY_AUTH_MODE where it asks for a token"
             ) from error
+        # which Ray has replaced by one that writes a page of addresses
         if current_thread() is main_thread():
-            signal.signal(
-                signal.SIGTERM, terminate
-            )  # which Ray has replaced by one that writes a page of addresses
+            signal.signal(signal.SIGTERM, terminate)
 
 
 def _check_address(address: str) -> None:
@@ -113,15 +109,12 @@ def _check_address(address: str) -> None:
 def _outcome(reference: Any, task: Task) -> Outcome:
     import ray
 
+    errors = ray.exceptions
     try:
         outcome: Outcome = ray.get(reference)
-    except (
-        ray.exceptions.WorkerCrashedError,
-        ray.exceptions.OutOfMemoryError,
-        ray.exceptions.NodeDiedError,
-    ):
+    except (errors.WorkerCrashedError, errors.OutOfMemoryError, errors.NodeDiedError):
         return died(task)
-    except ray.exceptions.RayError as error:
+    except errors.RayError as error:
         why = str(error).strip().splitlines()[-1]
         problem = (
             f"Ray could not run it ({why}); every machine of the cluster needs the same "

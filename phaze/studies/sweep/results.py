@@ -1,5 +1,4 @@
-"""The result of a point of a sweep, as its row of the table needs it: nothing in it depends on how
-often it was interrupted."""
+"""The result of a point of a sweep; nothing in it depends on how often it was interrupted."""
 
 from __future__ import annotations
 
@@ -8,14 +7,15 @@ from typing import Any
 
 from Estimator.chips.accelerator import Accelerator
 from Estimator.plans.results import Breakdown, Status
+from phaze.report.sentences.designs import unit_text
+from phaze_common.choices import Combine, Objective
 from Solver.plan_report import PlanReport, PlanSummary
 from Solver.results import DesignPoint, SearchResult
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanRow(PlanSummary):
-    """The best plan of one model. ``memory_bytes`` is that of the fullest device, ``cluster_usd``
-    what bought its devices."""
+    """The best plan of one model, memory of its fullest device, and what bought its devices."""
 
     model: str
     time_per_batch_s: float
@@ -33,8 +33,7 @@ class PlanRow(PlanSummary):
 
 @dataclass(frozen=True)
 class PointResult:
-    """The result of one point. ``value`` is that of the objective and ``bound`` what nothing
-    searched can exceed.
+    """The result of one point: the objective, and the bound that nothing searched can exceed.
 
     ``over_references`` is by how much the optimum beats each known chip; ``design_points`` the size
     of the space. The optimum fills ``memory_share`` of a device; where that leaves little room, the
@@ -57,39 +56,32 @@ class PointResult:
     value_with_room: float | None = None
     combine: str = ""  # of several models: what ``value`` is
 
+    @property
+    def unit(self) -> str:
+        """The unit of its value."""
+        return unit_text(Objective(self.objective), Combine(self.combine) if self.combine else None)
+
 
 def point_result(result: SearchResult) -> PointResult:
     """The result of a search."""
     best = result.best
     if best is None:
-        return PointResult(
-            result.status,
-            False,
-            "",
-            None,
-            None,
-            result.reason,
-            None,
-            None,
-            (),
-            {},
-            result.counts.space,
-        )
+        reason, space = result.reason, result.counts.space
+        return PointResult(result.status, False, "", None, None, reason, None, None, (), {}, space)
     over = {
         chip.name: chip.best_over_reference
         for chip in result.references
         if chip.hbm_bytes == best.hbm_bytes and chip.best_over_reference is not None
     }
     tight = result.tight_memory
+    omitted = sorted({plan.plans_omitted for plan in best.models.values() if plan.plans_omitted})
     return PointResult(
         status=best.status,
         optimal=best.optimal,
         objective=best.objective.value,
         value=best.value,
         bound=best.value if best.optimal else max(map(_bound, result.per_hbm)),
-        reason="; ".join(
-            sorted({plan.plans_omitted for plan in best.models.values() if plan.plans_omitted})
-        ),
+        reason="; ".join(omitted),
         accelerator=best.accelerator,
         hbm_bytes=best.hbm_bytes,
         plans=tuple(_plan_row(model, plan, best) for model, plan in best.models.items()),
@@ -103,8 +95,7 @@ def point_result(result: SearchResult) -> PointResult:
 
 
 def _bound(point: DesignPoint) -> float:
-    """What no design of the point's memory size exceeds: its objective with the models as fast as
-    their bounds.
+    """What no design of the point's memory exceeds: its value with models as fast as their bounds.
 
     The point has the largest bound of its size, and a weighted mean grows no more than its fastest
     growing term.
@@ -115,13 +106,9 @@ def _bound(point: DesignPoint) -> float:
 
 
 def _plan_row(model: str, plan: PlanReport, best: DesignPoint) -> PlanRow:
-    own: dict[str, Any] = {
-        "model": model,
-        "memory_bytes": max(stage.memory_bytes for stage in plan.stages),
-    }
     bought = None if best.chip is None else best.chip.uses[model].bought
-    own["cluster_usd"] = None if bought is None else bought.cluster_usd
-    alike = {
-        field.name: getattr(plan, field.name) for field in fields(PlanRow) if field.name not in own
-    }
-    return PlanRow(**alike, **own)
+    usd = None if bought is None else bought.cluster_usd
+    values: dict[str, Any] = {"model": model, "cluster_usd": usd}
+    for name in (field.name for field in fields(PlanRow) if field.name not in values):
+        values[name] = getattr(plan, name)
+    return PlanRow(**values)

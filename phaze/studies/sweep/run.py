@@ -1,5 +1,4 @@
-"""Runs a sweep: finds what is finished, has the rest computed, stores it, and tells of every point
-as it ends."""
+"""Runs a sweep: finds what is finished, and has the rest computed and stored."""
 
 from __future__ import annotations
 
@@ -27,10 +26,8 @@ from phaze_common.run_files import SWEEP, TABLE, TABLE_CSV
 
 logger = logging.getLogger(__name__)
 
-FAILED, IMPOSSIBLE = (
-    "failed",
-    "impossible",
-)  # points without a result: what went wrong may go well again, or cannot
+# points without a result: what went wrong may go well again, or cannot
+FAILED, IMPOSSIBLE = "failed", "impossible"
 
 
 @dataclass(frozen=True)
@@ -44,8 +41,7 @@ class ResolvedPoint:
 
 @dataclass(frozen=True)
 class SweptPoint:
-    """A point as it ended: finished, or the sentence why there is none. ``found`` where an earlier
-    sweep had computed it."""
+    """A point as it ended, or why there is none; ``found`` where an earlier sweep computed it."""
 
     number: int
     settings: Mapping[str, Any]
@@ -75,15 +71,11 @@ def resolved_points(sweep: Sweep) -> list[ResolvedPoint]:
     resolved, files = [], HardwareFiles()
     for combination in sweep.combinations():
         try:
-            resolved.append(
-                ResolvedPoint(
-                    combination,
-                    sweep_point(combination.settings, sweep.output, files, sweep.run_code),
-                    "",
-                )
-            )
+            point = sweep_point(combination.settings, sweep.output, files, sweep.run_code)
         except InputError as error:
             resolved.append(ResolvedPoint(combination, None, str(error)))
+        else:
+            resolved.append(ResolvedPoint(combination, point, ""))
     if all(each.point is None for each in resolved):
         first = resolved[0].problem
         words = first.removeprefix("this point: ")
@@ -93,8 +85,7 @@ def resolved_points(sweep: Sweep) -> list[ResolvedPoint]:
 
 
 def _claim(sweep: Sweep) -> None:
-    """Write what the sweep asks, behind its store, by which a folder of sweeps is known; that its
-    table is replaced is said.
+    """Write what the sweep asks behind its store, with a warning where its table is replaced.
 
     Raises: InputError: a file that no sweep wrote would be replaced, or the folder is of a sweep of
         another name.
@@ -123,8 +114,7 @@ def _claim(sweep: Sweep) -> None:
 
 
 def _name_in(content: bytes, path: Path) -> str | None:
-    """The name of the sweep whose ``sweep.yaml`` at ``path`` has that content; None where it says
-    none."""
+    """The name in the content of a ``sweep.yaml`` at ``path``; None where it has none."""
     with suppress(PhazeError, UnicodeDecodeError):
         document = parse_yaml(content.decode(), str(path))
         name = document.get("name") if isinstance(document, dict) else None
@@ -135,8 +125,7 @@ def _name_in(content: bytes, path: Path) -> str | None:
 def run_sweep(
     sweep: Sweep, executor: Executor, progress: Progress, on_point: OnPoint
 ) -> list[SweptPoint]:
-    """Compute what is not in the store yet; every point, in the order of the sweep, and to
-    ``on_point`` as it ends.
+    """Compute what is not in the store yet; every point goes to ``on_point`` as it ends.
 
     A point that fails is among them, and is tried again by the next run; so is one that is
     impossible.
@@ -147,23 +136,32 @@ def run_sweep(
     """
     resolved = resolved_points(sweep)
     _claim(sweep)
-    ended = _Ended(resolved, on_point)
+    ended = dict[int, SweptPoint]()
+    points, combinations = dict[str, SweepPoint](), defaultdict[str, list[Combination]](list)
+
+    def end(each: Combination, outcome: Outcome) -> None:
+        here, cannot = outcome.ending is Ending.THERE, outcome.ending is Ending.IMPOSSIBLE
+        of_outcome = outcome.key, outcome.point, outcome.problem, here, cannot
+        ended[each.number] = SweptPoint(each.number, each.settings, *of_outcome)
+        on_point(ended[each.number])
+
     for each in resolved:
         if each.point is None:
-            ended.impossible(each)
-    points = list({each.point.key: each.point for each in resolved if each.point}.values())
-    for outcome in outcomes_of(
-        points, Store(sweep.store), executor, progress, f"points of {sweep.name}"
-    ):
-        ended.tell(outcome)
-    return ended.in_order()
+            end(each.combination, Outcome("", Ending.IMPOSSIBLE, problem=each.problem))
+        else:
+            points[each.point.key] = each.point
+            combinations[each.point.key].append(each.combination)
+    phase, store = f"points of {sweep.name}", Store(sweep.store)
+    for outcome in outcomes_of(list(points.values()), store, executor, progress, phase):
+        for combination in combinations[outcome.key]:  # one point, which is run once
+            end(combination, outcome)
+    return [ended[number] for number in sorted(ended)]
 
 
 def outcomes_of(
     points: Sequence[SweepPoint], store: Store, executor: Executor, progress: Progress, phase: str
 ) -> Iterator[Outcome]:
-    """What comes of every one of different points: those that ``store`` has at once, then others as
-    ``executor`` computes them.
+    """What comes of different points: those of ``store`` at once, others as they are computed.
 
     Raises:
         PhazeError: the store cannot be written.
@@ -196,57 +194,6 @@ def outcomes_of(
                 advance(1)
 
 
-class _Ended:
-    """The points that ended so far, told one by one."""
-
-    def __init__(self, resolved: Sequence[ResolvedPoint], on_point: OnPoint) -> None:
-        self._on_point = on_point
-        self._points: dict[int, SweptPoint] = {}
-        self._by_key: dict[str, list[Combination]] = defaultdict(list)
-        for each in resolved:
-            if each.point:
-                self._by_key[each.point.key].append(each.combination)
-
-    def impossible(self, resolved: ResolvedPoint) -> None:
-        """A combination that cannot be."""
-        combination = resolved.combination
-        self._add(
-            SweptPoint(
-                combination.number,
-                combination.settings,
-                "",
-                None,
-                resolved.problem,
-                found=False,
-                impossible=True,
-            )
-        )
-
-    def tell(self, outcome: Outcome) -> None:
-        """All combinations that are the same point, which is run once."""
-        found, impossible = outcome.ending is Ending.THERE, outcome.ending is Ending.IMPOSSIBLE
-        for each in self._by_key[outcome.key]:
-            self._add(
-                SweptPoint(
-                    each.number,
-                    each.settings,
-                    outcome.key,
-                    outcome.point,
-                    outcome.problem,
-                    found,
-                    impossible,
-                )
-            )
-
-    def in_order(self) -> list[SweptPoint]:
-        """All points in the order of the sweep."""
-        return [self._points[number] for number in sorted(self._points)]
-
-    def _add(self, point: SweptPoint) -> None:
-        self._points[point.number] = point
-        self._on_point(point)
-
-
 def _outcomes(executor: Executor, tasks: Sequence[Task], store: Store) -> Iterable[Outcome]:
     """What comes of the tasks, with points from machines that do not see the store put into it."""
     with closing(executor.outcomes(tasks)) as outcomes:  # type: ignore[type-var]
@@ -265,8 +212,7 @@ def _outcomes(executor: Executor, tasks: Sequence[Task], store: Store) -> Iterab
 
 
 def _spread(points: Sequence[SweepPoint]) -> list[SweepPoint]:
-    """First one of each family, then a second of each, and so on: those of a family share layer
-    times, made by the first."""
+    """One of each family, then a second of each, ...: the first makes what the others share."""
     families: dict[str, list[SweepPoint]] = defaultdict(list)
     for each in points:
         families[each.family].append(each)

@@ -1,5 +1,4 @@
-"""Finished points on disk, each in the run directory named by its content key, with a record that
-says it is whole."""
+"""Finished points on disk, each in a run directory with a record that says it is whole."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ _FILES = (MANIFEST, BEST, DESIGNS, PLANS, SCHEDULES, STUDY)  # of a run
 
 @dataclass(frozen=True)
 class FinishedPoint:
-    """A point's result, the seconds it took to compute (on ``machine``), and the digests of the
-    files beside it."""
+    """A point's result, its seconds on ``machine``, and the digests of the files beside it."""
 
     key: str
     result: PointResult
@@ -45,8 +43,7 @@ class FinishedPoint:
 
 
 class Store:
-    """A folder of points. Several processes may use one at once: whole files appear at once, and
-    equal points are equal."""
+    """A folder of points, which several processes may use: files appear whole."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder
@@ -56,8 +53,7 @@ class Store:
         return self.root / key
 
     def identity(self) -> str:
-        """A text that only this folder holds, by which another machine tells whether it sees the
-        same disk.
+        """A text of this folder alone, by which another machine knows whether it sees the disk.
 
         Raises:
             PhazeError: the folder cannot be written.
@@ -91,14 +87,12 @@ class Store:
                     name,
                 )
                 return None
-        shutil.rmtree(
-            folder / _UNFINISHED, ignore_errors=True
-        )  # where a run was killed just before it did so
+        # where a run was killed just before it did so
+        shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
         return stored
 
     def peek(self, key: str) -> PointResult | None:
-        """The result of a finished point, as its record has it; None where it has none that can be
-        read. Changes nothing.
+        """The result of a finished point, if its record can be read. Changes nothing.
 
         Raises:
             FormatError: its record is of a version that is not read.
@@ -109,8 +103,7 @@ class Store:
             return None
 
     def finish(self, key: str, result: PointResult, seconds: float) -> FinishedPoint:
-        """Say that the run directory of a point is whole, and remove what only an unfinished one
-        needs.
+        """Record that a point is whole, and remove what only an unfinished one needs.
 
         Raises:
             PhazeError: the disk is full or the folder is not writable.
@@ -140,8 +133,7 @@ class Store:
 
     @contextlib.contextmanager
     def locked(self, key: str, *, wait: bool) -> Iterator[bool]:
-        """Keep others from computing a point meanwhile; whether that was possible: not where
-        another process computes it.
+        """Keep others from computing a point meanwhile; yields whether nobody does already.
 
         With ``wait`` that process is waited for. The system ends the lock with its process, however
         that ends. Where the disk knows no locks nobody is kept from anything, which costs time and

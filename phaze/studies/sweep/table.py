@@ -1,5 +1,4 @@
-"""The table of a sweep, a row per point in the order of the sweep. Equal sweeps give equal bytes,
-however they were run."""
+"""The table of a sweep, a row per point in its order. Equal sweeps give equal bytes."""
 
 from __future__ import annotations
 
@@ -28,24 +27,21 @@ _PLAN_TYPES = {"int": "int64", "float": "float64", "str": "string", "bool": "boo
 
 
 def sweep_rows(sweep: Sweep, points: Sequence[SweptPoint]) -> list[dict[str, Any]]:
-    """Rows of equal keys: settings as asked, then what came out; None where there is nothing to
-    say.
+    """Rows of equal keys: settings as given, then the results; None where there is none.
 
     The plan (``plan_*``, ``*_s`` ...) stands where the point has one model; where it has several,
     ``plans`` lists theirs as JSON.
     """
-    shown = [key for key in (MODELS, *sweep.swept) if key in points[0].settings]
-    shown = list(dict.fromkeys(shown))
-    chips = sorted(
-        {name for each in points if each.point for name in each.point.result.over_references}
-    )
-    several = any(each.point and len(each.point.result.plans) > 1 for each in points)
+    keys = dict.fromkeys((MODELS, *sweep.swept))
+    shown = [key for key in keys if key in points[0].settings]
+    results = [each.point.result for each in points if each.point]
+    chips = sorted({name for each in results for name in each.over_references})
+    several = any(len(each.plans) > 1 for each in results)
     return [_row(each, shown, chips, several=several) for each in points]
 
 
 def write_table(sweep: Sweep, points: Sequence[SweptPoint]) -> None:
-    """Write ``table.parquet`` (and ``table.csv`` if asked) and ``timings.parquet`` into the sweep's
-    folder.
+    """Write ``table.parquet``, ``timings.parquet`` and, where asked, ``table.csv``.
 
     Raises:
         PhazeError: the disk is full or the folder is not writable.
@@ -59,23 +55,20 @@ def write_table(sweep: Sweep, points: Sequence[SweptPoint]) -> None:
         buffer = io.BytesIO()
         csv.write_csv(table, buffer)
         write_atomically(sweep.folder / TABLE_CSV, buffer.getvalue())
-    else:
-        (sweep.folder / TABLE_CSV).unlink(
-            missing_ok=True
-        )  # of an earlier run, which this one replaces
-    finished = [each for each in points if each.point]
+    else:  # of an earlier run, which this one replaces
+        (sweep.folder / TABLE_CSV).unlink(missing_ok=True)
+    finished = [(each, each.point) for each in points if each.point]
     timings = {
-        "point": pa.array([each.number for each in finished], pa.int64()),
-        "key": pa.array([each.key for each in finished], pa.string()),
-        "seconds": pa.array([each.point.seconds for each in finished if each.point], pa.float64()),
-        "machine": pa.array([each.point.machine for each in finished if each.point], pa.string()),
+        "point": pa.array([each.number for each, _ in finished], pa.int64()),
+        "key": pa.array([each.key for each, _ in finished], pa.string()),
+        "seconds": pa.array([point.seconds for _, point in finished], pa.float64()),
+        "machine": pa.array([point.machine for _, point in finished], pa.string()),
     }
     write_atomically(sweep.folder / "timings.parquet", _parquet(pa.table(timings)))
 
 
 def value_text(value: Any) -> str:
-    """A value of a setting as text: parts of a list with blanks between, a mapping as
-    name=value."""
+    """A value of a setting as text: a list with blanks between, a mapping as name=value."""
     if value is None:
         return "default"
     if isinstance(value, Mapping):
@@ -105,9 +98,7 @@ def _row(
         **{f"plan_{each.key}": each.of(plan) if plan else None for each in COMPARED},
         **{_column(name): getattr(plan, name, None) for name in _plan_columns()},
         **{f"part_{name}": getattr(plan.breakdown_s, name) if plan else None for name in _parts()},
-        **(
-            {"plans": _plans_json(result.plans) if result and not plan else None} if several else {}
-        ),
+        **({"plans": _plans_json(result.plans if result and not plan else ())} if several else {}),
         **{f"over_{name}": result.over_references.get(name) if result else None for name in chips},
         "design_points": result.design_points if result else None,
         "key": each.key or None,
@@ -123,11 +114,8 @@ def _plan_columns() -> list[str]:
 
 def _column(name: str) -> str:
     """Name of a plan's value in the table, where settings have names alike."""
-    return (
-        name
-        if name.endswith(("_s", "_j", "_bytes", "_expert", "_utilization", "_used", "_usd"))
-        else f"plan_{name}"
-    )
+    own = ("_s", "_j", "_bytes", "_expert", "_utilization", "_used", "_usd")
+    return name if name.endswith(own) else f"plan_{name}"
 
 
 def _plans_json(plans: Sequence[PlanRow]) -> str | None:
@@ -162,10 +150,8 @@ def _setting_column(values: Sequence[Any]) -> pa.Array:
     kinds = {type(value) for value in values if value is not None}
     if kinds == {bool}:
         return pa.array(values, pa.bool_())
-    if kinds == {int} and all(
-        value is None or abs(value) < 2**63 for value in values
-    ):  # others are of points that cannot be
-        return pa.array(values, pa.int64())
+    if kinds == {int} and all(abs(value or 0) < 2**63 for value in values):
+        return pa.array(values, pa.int64())  # others are of points that cannot be
     if kinds and kinds <= {int, float}:
         return pa.array([None if value is None else float(value) for value in values], pa.float64())
     return pa.array([None if value is None else value_text(value) for value in values], pa.string())
@@ -174,32 +160,19 @@ def _setting_column(values: Sequence[Any]) -> pa.Array:
 def _result_types() -> dict[str, pa.DataType]:
     import pyarrow as pa
 
-    own = {
-        "point": pa.int64(),
-        "status": pa.string(),
-        "optimal": pa.bool_(),
-        "objective_value": pa.float64(),
-        "objective_bound": pa.float64(),
-        "hbm_gib": pa.float64(),
-        "memory_share": pa.float64(),
-        "objective_value_with_room": pa.float64(),
-        "plans": pa.string(),
-        "design_points": pa.int64(),
-        "key": pa.string(),
-        "problem": pa.string(),
-    }
+    texts, whole = ("status", "plans", "key", "problem"), ("point", "design_points")
+    values = "objective_value", "objective_bound", "objective_value_with_room"
+    own = {"optimal": pa.bool_(), **dict.fromkeys(texts, pa.string())}
+    own |= dict.fromkeys(whole, pa.int64())
+    own |= dict.fromkeys((*values, "hbm_gib", "memory_share"), pa.float64())
     for axis in COMPARED:
         kind = axis.field.item
         own[f"plan_{axis.key}"] = getattr(pa, _PLAN_TYPES.get(kind.__name__, "string"))()
-    for record, names in (
-        (Accelerator, [field.name for field in fields(Accelerator)]),
-        (PlanRow, _plan_columns()),
-    ):
-        kinds = {field.name: str(field.type).removesuffix(" | None") for field in fields(record)}
-        own |= {
-            (_column(name) if record is PlanRow else name): getattr(pa, _PLAN_TYPES[kinds[name]])()
-            for name in names
-        }
+    columns = {field.name: field for field in fields(Accelerator)}
+    of_plans = {field.name: field for field in fields(PlanRow)}
+    columns |= {_column(name): of_plans[name] for name in _plan_columns()}
+    for name, field in columns.items():
+        own[name] = getattr(pa, _PLAN_TYPES[str(field.type).removesuffix(" | None")])()
     return own
 
 

@@ -1,5 +1,4 @@
-"""Computes one point, wherever an executor has it done: in this process, in another one, on another
-machine."""
+"""Computes one point: in this process, in another one, or on another machine."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from time import perf_counter
 
 from phaze.settings.request import Request
 from phaze.studies.sweep.points import SweepPoint, key_of
-from phaze.studies.sweep.results import PointResult, point_result
+from phaze.studies.sweep.results import point_result
 from phaze.studies.sweep.store import FinishedPoint, Store
 from phaze_common.errors import InputError, PhazeError
 from phaze_common.progress import SilentProgress
@@ -37,8 +36,7 @@ class Ending(Enum):
 
 @dataclass(frozen=True)
 class Task:
-    """A point to compute into the store in the folder ``store``, whose ``identity`` tells whether
-    that is the same disk here."""
+    """A point to compute into ``store``, whose ``identity`` shows whether it is that disk here."""
 
     point: SweepPoint
     store: Path
@@ -76,13 +74,10 @@ def compute(task: Task) -> Outcome:
             "with more memory"
         )
     except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
         where = f" at {error.filename}" if error.filename else ""
-        problem = (
-            f"the disk is full{where}; make room"
-            if full
-            else f"{(error.strerror or str(error)).lower()}{where}"
-        )
+        problem = f"{(error.strerror or str(error)).lower()}{where}"
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            problem = f"the disk is full{where}; make room"
     except Exception as error:  # a defect that one point meets must not end the others
         problem = (
             f"unexpected {type(error).__name__}: {error}; run the point alone with "
@@ -93,15 +88,13 @@ def compute(task: Task) -> Outcome:
 
 
 def compute_apart(task: Task) -> Outcome:
-    """As ``compute``, in a process whose standard output and log nobody reads: warnings come with
-    the outcome."""
+    """As ``compute`` in a process whose output nobody reads: warnings come with the outcome."""
     kept = _KeptWarnings()
     root = logging.getLogger()
     root.addHandler(kept)
     try:
-        with contextlib.redirect_stdout(
-            sys.stderr
-        ):  # a user's model may print; the sweep's own output is for its answer
+        # a user's model may print; the sweep's own output is for its answer
+        with contextlib.redirect_stdout(sys.stderr):
             outcome = compute(task)
     finally:
         root.removeHandler(kept)
@@ -128,11 +121,7 @@ def _computed(task: Task) -> Outcome:
         finished = store.load(point.key)
         if finished is not None:
             return Outcome(point.key, Ending.THERE, finished)
-        return Outcome(
-            point.key,
-            Ending.COMPUTED,
-            _solved(point, replace(point.request, run_folder=store.folder(point.key)), store),
-        )
+        return Outcome(point.key, Ending.COMPUTED, _solved(point, point.request, store))
 
 
 def _computed_elsewhere(point: SweepPoint) -> Outcome:
@@ -141,7 +130,7 @@ def _computed_elsewhere(point: SweepPoint) -> Outcome:
     store = Store(root / "points")
     request = point.request.with_settings(output=root)
     try:
-        finished = _solved(point, replace(request, run_folder=store.folder(point.key)), store)
+        finished = _solved(point, request, store)
         return Outcome(point.key, Ending.COMPUTED, finished, contents=store.contents(finished))
     finally:
         shutil.rmtree(store.folder(point.key), ignore_errors=True)
@@ -152,18 +141,15 @@ def _solved(point: SweepPoint, request: Request, store: Store) -> FinishedPoint:
     if key_of(point.request) != point.key:
         raise PhazeError(
             f"files that this point names, or phaze itself, differ on {os.uname().nodename} from "
-            "when and where the sweep "
-            "started; run the sweep again, with the same version everywhere"
+            "when and where the sweep started; run the sweep again, with the same version "
+            "everywhere"
         )
-    return store.finish(point.key, _result(request), perf_counter() - start)
+    # compiles inner loops, which a sweep that finds everything does not need
+    from phaze.studies.search_run import run_search
 
-
-def _result(request: Request) -> PointResult:
-    from phaze.studies.search_run import (
-        run_search,  # compiles inner loops, which a sweep that finds everything does not need
-    )
-
-    return point_result(run_search(request, SilentProgress()))
+    request = replace(request, run_folder=store.folder(point.key))
+    result = point_result(run_search(request, SilentProgress()))
+    return store.finish(point.key, result, perf_counter() - start)
 
 
 @cache

@@ -1,2 +1,1 @@
-"""What a whole training takes: iterations, days, energy, money, carbon, failures, and where the
-time goes."""
+"""What a whole training takes: time, energy, money and carbon, failures included."""

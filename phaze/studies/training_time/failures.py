@@ -1,5 +1,4 @@
-"""What failures of devices and checkpoints against them add to a training: expected times, in
-closed form.
+"""Expected times that failures of devices, and checkpoints against them, add to a training.
 
 Failures are independent and come at a constant rate, so that of N devices together they come N
 times as often. After ``interval_s`` of work a checkpoint is written, for which the training waits;
@@ -21,8 +20,7 @@ MOST_FAILURES = 30.0  # expected between two checkpoints: beyond, nothing is eve
 
 @dataclass(frozen=True)
 class Interruptions:
-    """What interrupts a training: failures every ``mtbf_s`` on average (None: none), seconds of a
-    checkpoint and a restart."""
+    """Failures every ``mtbf_s`` on average, if any, and seconds of checkpoint and restart."""
 
     mtbf_s: float | None
     checkpoint_s: float
@@ -31,8 +29,7 @@ class Interruptions:
 
 @dataclass(frozen=True)
 class Interrupted:
-    """Expected seconds of a training that are no work, with the number of failures; they add up to
-    what is beyond the work."""
+    """Expected seconds of a training that are no work, and the number of failures."""
 
     failures: float
     checkpoints_s: float
@@ -48,8 +45,7 @@ class Interrupted:
 
 
 def young_daly_interval_s(checkpoint_s: float, mtbf_s: float) -> float:
-    """Work between two checkpoints that costs least, to first order: sqrt(2 C M) (Young 1974; Daly
-    2006, equation 10)."""
+    """Work between checkpoints that costs least, to first order: sqrt(2 C M) (Young 1974)."""
     return math.sqrt(2.0 * checkpoint_s * mtbf_s)
 
 
@@ -68,8 +64,7 @@ def daly_interval_s(checkpoint_s: float, mtbf_s: float) -> float:
 
 
 def interrupted(work_s: float, interval_s: float, by: Interruptions) -> Interrupted:
-    """What ``work_s`` seconds of work with a checkpoint after every ``interval_s`` of it take
-    longer than they do.
+    """What ``work_s`` seconds of work with a checkpoint after every ``interval_s`` take longer.
 
     Expected is M exp(R / M) (exp((t + C) / M) - 1) W / t in all (Daly 2006, equation 20: failures
     may come while a checkpoint is written and during a restart). The number of failures is that

@@ -14,8 +14,7 @@ WORK_PER_KWH_J = 3.6e6
 
 @dataclass(frozen=True)
 class PricedLevel:
-    """Iterations with one global batch size, and what each takes; ``micro_batches`` are those of a
-    pipeline."""
+    """Iterations with one global batch size; ``micro_batches`` are those of a pipeline."""
 
     global_batch_size: int
     iterations: int
@@ -26,8 +25,7 @@ class PricedLevel:
 
 @dataclass(frozen=True)
 class TrainingPart:
-    """Seconds of the whole training by cause: in forward passes, in backward passes, in neither;
-    they add up to ``total_s``.
+    """Seconds of the whole training by cause: in forward passes, in backward passes, in neither.
 
     Names are those of a ``Breakdown`` without ``_s``, then ``checkpoints``, ``lost_work`` and
     ``restarts``.
@@ -42,8 +40,7 @@ class TrainingPart:
 
 @dataclass(frozen=True)
 class FailureReport:
-    """How a training is interrupted. ``cluster_mtbf_s`` is that of all devices together; None where
-    no failures are expected.
+    """How a training is interrupted; ``cluster_mtbf_s`` is that of all devices, if any fail.
 
     ``interval_s`` is the work between two checkpoints: as given, else the Young-Daly interval
     ``young_daly_interval_s``; ``daly_interval_s`` is the interval to higher order.
@@ -65,8 +62,7 @@ class FailureReport:
 
 @dataclass(frozen=True)
 class EnergyReport:
-    """Energy of a training, of the devices times the power usage effectiveness ``pue``, and where
-    it is known from (``basis``).
+    """Energy of a training with the power usage effectiveness ``pue``, and its ``basis``.
 
     ``device_power_w`` is None where the energy is that of the operators. ``carbon_kg`` is None
     without an intensity of the grid.
@@ -82,8 +78,7 @@ class EnergyReport:
 
 @dataclass(frozen=True)
 class TrainingTime:
-    """What a training takes. ``samples`` and ``tokens`` (None of images) are those of whole
-    iterations.
+    """What a training takes; ``samples`` and ``tokens`` (None of images) are of whole iterations.
 
     ``work_s`` is the time of all iterations, ``wall_clock_s`` that with checkpoints and failures;
     ``parts`` add up to it. ``levels`` are iterations by batch size, the last of them with the

@@ -1,9 +1,8 @@
-"""What ``training-time`` is asked, from a file and the command line: a training, and the plan it
-runs or the space of plans."""
+"""The request of ``training-time``: a training, and the plan it runs or the space of plans."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -29,11 +28,12 @@ from phaze_common.refusals import Refusals
 from phaze_common.setting_fields import Mode
 from phaze_common.settings import COMMAND_LINE, shown
 
+LENGTHS = {"tokens", "samples"}  # of which one says how long a training is
+
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """A training and how it is run: one plan (``request.mode``), or the best of those that
-    ``request`` searches.
+    """A training and how it is run: with one plan, or the best of those that ``request`` searches.
 
     ``tokens`` and ``samples`` are what is asked; the other is None. ``warm_up`` is that of the
     batch size.
@@ -50,24 +50,19 @@ class TrainingRequest:
 
     def as_mapping(self) -> dict[str, Any]:
         """Every setting by its key, as plain values: asked again, it is the same training."""
-        stated = {field.key: getattr(self.settings, field.name) for field in training_fields()}
-        own = {
-            key: list(value) if isinstance(value, tuple) else value
-            for key, value in stated.items()
-            if value is not None
-        }
-        return (
-            own
-            | {"best": self.searched}
-            | {key: each for key, each in self.request.as_mapping().items() if key != "csv"}
-        )
+        whole: dict[str, Any] = {}
+        for field in training_fields():
+            value = getattr(self.settings, field.name)
+            if value is not None:
+                whole[field.key] = list(value) if isinstance(value, tuple) else value
+        whole |= {"best": self.searched}
+        return whole | {k: each for k, each in self.request.as_mapping().items() if k != "csv"}
 
 
 def training_request(
     path: Path | None, given: Mapping[str, object], run_code: frozenset[str] | None = frozenset()
 ) -> TrainingRequest:
-    """The training that a file (settings, or the best.json of a search) and, over it, the command
-    line ask for.
+    """The training of a file (settings, or the best.json of a search) with settings above it.
 
     A model file (Python) that the file names is run only where it is among ``run_code`` (None: any
     is).
@@ -87,17 +82,13 @@ def training_of_file(
     above: Mapping[str, object] = MappingProxyType({}),
     run_code: frozenset[str] | None = frozenset(),
 ) -> TrainingRequest:
-    """As ``training_request``, of settings that were read already: ``file`` from ``path``, called
-    ``source`` in refusals."""
+    """As ``training_request``, of a ``file`` that was read already, called ``source``."""
     below = all_settings().canonical(file.settings, source)
     settings = _training(below, source, above)
     rest_below, rest_above = _rest(below), _rest(above)
-    found = file.chunk_layers is not None  # the plan of a search
-    best = (
-        settings.best
-        if settings.best is not None
-        else not found and not states_a_plan({**rest_below, **rest_above})
-    )
+    found, best = file.chunk_layers is not None, settings.best  # the plan of a search
+    if best is None:
+        best = not found and not states_a_plan({**rest_below, **rest_above})
     if best and found:
         raise InputError(f"{path} holds the plan that a search found; leave --best or --plan out")
     if best:
@@ -106,58 +97,52 @@ def training_of_file(
         request = _plan(replace(file, settings=rest_below), path, rest_above, source, run_code)
     _check(settings, request)
     warm_up = _warm_up(settings, request)
-    samples_asked(
-        settings,
-        request.plan.global_batch_size if warm_up is None else warm_up.start,
-        request.workload.sequence_length[0],
-    )
+    first = request.plan.global_batch_size if warm_up is None else warm_up.start
+    samples_asked(settings, first, request.workload.sequence_length[0])
     return TrainingRequest(replace(settings, best=best), request, warm_up)
 
 
 def plan_of_search(best: Path, request: Request) -> Request:
-    """The request for the plan that the search of ``request`` found and wrote to ``best``, with the
-    graphs of the search."""
+    """The request for the plan that a search wrote to ``best``, with the graphs of the search."""
     output = {} if request.output.output is None else {"output": str(request.output.output)}
     return evaluate_request(best, {MODELS: request.workload.models[0].name, **output}, EVERY_FILE)
 
 
 def _model_of(above: Mapping[str, object]) -> str | None:
-    given = (
-        settings_for(Mode.SEARCH).read({MODELS: above[MODELS]}, COMMAND_LINE)[MODELS]
-        if MODELS in above
-        else None
-    )
-    if given is not None and len(given) > 1:
+    if MODELS not in above:
+        return None
+    given = settings_for(Mode.SEARCH).read({MODELS: above[MODELS]}, COMMAND_LINE)[MODELS]
+    _check_one_model(given)
+    return str(given[0])
+
+
+def _check_one_model(names: Sequence[str]) -> None:
+    if len(names) > 1:
         raise InputError(
-            f"a training is that of one model, given {', '.join(given)}; name one with --model"
+            f"a training is that of one model, given {', '.join(names)}; name one with --model"
         )
-    return None if given is None else str(given[0])
 
 
-def _rest(stated: Mapping[str, object]) -> dict[str, object]:
+def _rest(given: Mapping[str, object]) -> dict[str, object]:
     """Settings of the plan and its hardware, or of the search."""
-    return {key: value for key, value in stated.items() if key not in training_settings().keys}
+    return {key: value for key, value in given.items() if key not in training_settings().keys}
 
 
 def _training(
     below: Mapping[str, object], source: str, above: Mapping[str, object]
 ) -> TrainingSettings:
     """What is trained, at which price."""
-    table, refusals = training_settings(), Refusals()
-    own = [
-        {key: value for key, value in each.items() if key in table.keys} for each in (below, above)
-    ]
-    lower, upper = (
-        table.read_all(own[0], source, refusals),
-        table.read_all(own[1], COMMAND_LINE, refusals),
-    )
+    table, refusals, read = training_settings(), Refusals(), list[dict[str, Any]]()
+    for settings, where in ((below, source), (above, COMMAND_LINE)):
+        own = {key: value for key, value in settings.items() if key in table.keys}
+        read.append(dict(table.read_all(own, where, refusals)))
     refusals.raise_any()
-    if {"tokens", "samples"} & upper.keys():
-        lower = {key: value for key, value in lower.items() if key not in {"tokens", "samples"}}
+    lower, upper = read
+    if LENGTHS & upper.keys():
+        lower = {key: value for key, value in lower.items() if key not in LENGTHS}
     values = {key: value for key, value in {**lower, **upper}.items() if value is not None}
-    return TrainingSettings(
-        **{field.name: values[field.key] for field in training_fields() if field.key in values}
-    )
+    fields = (field for field in training_fields() if field.key in values)
+    return TrainingSettings(**{field.name: values[field.key] for field in fields})
 
 
 def _space(
@@ -173,9 +158,7 @@ def _space(
         "is about a plan that is given, but the best one is searched; leave it out",
     )
     request = resolve(below, above, Mode.SEARCH, source=source, run_code=run_code)
-    if len(request.workload.models) > 1:
-        names = ", ".join(model.name for model in request.workload.models)
-        raise InputError(f"a training is that of one model, given {names}; name one with --model")
+    _check_one_model([model.name for model in request.workload.models])
     if not request.on_devices and request.hardware.chip is None:
         raise InputError(
             "no device was given; name one with --device, or a designed chip with --chip"
@@ -204,11 +187,8 @@ def _plan(
     _refuse_others(
         Mode.EVALUATE, {**file.settings, **above}, "is about a search; add --best, or leave it out"
     )
-    several = {
-        setting.key
-        for setting in settings_for(Mode.EVALUATE).settings
-        if setting.many or setting.unit
-    }
+    settings = settings_for(Mode.EVALUATE).settings
+    several = {setting.key for setting in settings if setting.many or setting.unit}
     for key, value in (*file.settings.items(), *above.items()):
         if isinstance(value, list | tuple) and len(value) > 1 and key not in several:
             name = shown(key, COMMAND_LINE)
@@ -221,24 +201,23 @@ def _plan(
     return plan_request(file, path, above, run_code)
 
 
-def _refuse_others(mode: Mode, stated: Mapping[str, object], why: str) -> None:
+def _refuse_others(mode: Mode, given: Mapping[str, object], why: str) -> None:
     """Refuse settings that only the other mode takes."""
-    wrong = [key for key in stated if key not in settings_for(mode).keys]
-    if wrong:
-        flag = shown(wrong[0], COMMAND_LINE)
-        raise InputError(f"{flag} {why}")
+    for key in given:
+        if key not in settings_for(mode).keys:
+            raise InputError(f"{shown(key, COMMAND_LINE)} {why}")
 
 
 def _warm_up(settings: TrainingSettings, request: Request) -> BatchSizeWarmUp | None:
-    stated = settings.batch_size_warmup
-    if stated is None:
+    given = settings.batch_size_warmup
+    if given is None:
         return None
-    if len(stated) != 3:
+    if len(given) != 3:
         raise InputError(
-            f"batch_size_warmup has {len(stated)} numbers, but must be three: START STEP SAMPLES, "
+            f"batch_size_warmup has {len(given)} numbers, but must be three: START STEP SAMPLES, "
             "for instance 16 16 6000000"
         )
-    warm_up = BatchSizeWarmUp(*stated)
+    warm_up = BatchSizeWarmUp(*given)
     check_warm_up(warm_up, request.plan.global_batch_size)
     return warm_up
 

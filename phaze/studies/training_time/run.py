@@ -1,5 +1,4 @@
-"""Answers a request for a training: searches the plan where it is not given, prices the training,
-leaves its files."""
+"""Answers a request for a training: searches its plan where none is given, and prices it."""
 
 from __future__ import annotations
 
@@ -33,8 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class PricedTraining:
-    """What a training takes with the plan of ``evaluation``; ``search`` is that which found it,
-    ``folder`` where files are."""
+    """What a training takes with the plan of ``evaluation``, which ``search`` may have found."""
 
     training: TrainingTime
     evaluation: Evaluation
@@ -114,17 +112,16 @@ def training_json(asked: TrainingRequest, answer: PricedTraining) -> dict[str, A
     hardware, plan = evaluation.hardware, evaluation.plan
     training: dict[str, Any] = json.loads(to_json(answer.training))
     del training["plan"]  # which is told by the keys of its settings
+    chip, search = hardware.accelerator, answer.search
     document = {
         "model": plan.model,
         "device": hardware.device,
-        "accelerator": None
-        if hardware.accelerator is None
-        else json.loads(to_json(hardware.accelerator)),
+        "accelerator": None if chip is None else json.loads(to_json(chip)),
         "cluster": hardware.cluster,
         "software": hardware.software,
         "plan": {**plan_mapping(evaluation.uniform), "sequence_length": plan.sequence_length},
-        "plan_searched": answer.search is not None,
-        "plan_proven": None if answer.search is None else answer.search.status is Status.OPTIMAL,
+        "plan_searched": search is not None,
+        "plan_proven": None if search is None else search.status is Status.OPTIMAL,
         **training,
         "settings": asked.as_mapping(),
     }
@@ -132,8 +129,7 @@ def training_json(asked: TrainingRequest, answer: PricedTraining) -> dict[str, A
 
 
 def _write(folder: Path, asked: TrainingRequest, request: Request, answer: PricedTraining) -> None:
-    """``training_time.json``, last; of a plan that was given also what it was and what it rests
-    on."""
+    """``training_time.json``, last; of a plan that was given also its request and provenance."""
     import yaml
 
     _set_other_aside(folder, asked)

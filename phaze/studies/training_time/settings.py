@@ -1,13 +1,13 @@
-"""What ``training-time`` is asked beyond a plan and its hardware; annotations are objects, as those
-of ``phaze.settings.request``."""
+"""Settings of ``training-time`` besides those of a plan and its hardware."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-from Estimator.plans.axes import PLAN_AXES
+from Estimator.plans.axes import PLAN_AXES, PlanAxis
 from phaze.settings.request import request_fields, settings_for
+from phaze_common.choices import StageCuts
 from phaze_common.errors import InputError
 from phaze_common.numbers import number
 from phaze_common.setting_fields import (
@@ -23,13 +23,6 @@ from phaze_common.settings import ALL, Setting, SettingTable
 
 NOT_TAKEN = frozenset({"objective", "csv", "name", "force_reextract_model"})  # settings of searches
 ALONE = frozenset({"model", "sequence_length", "hbm_size"})  # of which a training has one
-FORMATS_OF_STATE = frozenset({"gradient_dtype", "moment_dtype", "main_weight_dtype", "fp8_weights"})
-OF_THE_TRAINING = FORMATS_OF_STATE | {
-    "global_batch_size",
-    "optimizer",
-    "precision",
-    "attention",
-}  # a search is given them too
 
 
 of_trainings = partial(option, modes=EVALUATE)
@@ -37,8 +30,7 @@ of_trainings = partial(option, modes=EVALUATE)
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingSettings:
-    """What is trained, at which price, and what interrupts it; None where it is not known, so that
-    nothing follows from it."""
+    """What is trained, at which price, and what interrupts it; nothing follows from None."""
 
     tokens: float | None = of_trainings(
         None,
@@ -141,27 +133,24 @@ def training_settings() -> SettingTable:
 
 @cache
 def plan_keys() -> frozenset[str]:
-    """Settings that say what the plan is: those that a plan has, with their shorthands; without any
-    the best one is searched."""
-    of_plan = {each.key for each in PLAN_AXES} - OF_THE_TRAINING
-    mine = [field for field in request_fields() if field.key in of_plan]
+    """Settings that say what the plan is, with their shorthands; without any it is searched."""
+    mine = [each.field for each in PLAN_AXES if _is_of_plans(each)]
     shorthands = [field.about.shorthand for field in mine if field.about.shorthand is not None]
-    return frozenset(
-        {
-            *(field.key for field in mine),
-            *(each.key for each in shorthands if each.modes == EVALUATE),
-        }
-    )
+    keys = [field.key for field in mine]
+    return frozenset([*keys, *(each.key for each in shorthands if each.modes == EVALUATE)])
 
 
-def states_a_plan(stated: Mapping[str, object]) -> bool:
-    """Whether settings say what the plan is, and none is a word for values of which only a search
-    chooses one."""
-    return bool(plan_keys() & stated.keys()) and not any(
-        field.key in stated and _several(stated[field.key], field.about)
-        for field in request_fields()
-        if field.key in plan_keys()
-    )
+def _is_of_plans(axis: PlanAxis) -> bool:
+    """Whether it is chosen with the plan; searches are given the others."""
+    field = axis.field
+    return field.holds_many or axis.axis.modes == EVALUATE or field.item is StageCuts
+
+
+def states_a_plan(given: Mapping[str, object]) -> bool:
+    """Whether settings say what the plan is, without a word for values that a search chooses."""
+    fields = [field for field in request_fields() if field.key in plan_keys() & given.keys()]
+    several = any(_several(given[field.key], field.about) for field in fields)
+    return bool(plan_keys() & given.keys()) and not several
 
 
 def _several(value: object, about: About) -> bool:
@@ -172,72 +161,49 @@ def _several(value: object, about: About) -> bool:
 
 @cache
 def all_settings() -> SettingTable:
-    """All that may be given: settings of the training, of one plan, and of a search for the best;
-    with values as a search has."""
-    searched = {
-        setting.key: setting
-        for setting in settings_for(Mode.SEARCH).settings
-        if setting.key not in NOT_TAKEN
-    }
-    single = {
-        setting.key: setting
-        for setting in settings_for(Mode.EVALUATE).settings
-        if setting.key not in NOT_TAKEN
-    }
-    both = {
-        key: _of_both(single[key], searched[key])
-        for key in searched
-        if key in single and key not in ALONE
-    }
-    rivals = {
-        *settings_for(Mode.SEARCH).rivals,
-        *settings_for(Mode.EVALUATE).rivals,
-        frozenset({"tokens", "samples"}),
-    }
+    """All that may be given: settings of the training, of one plan, and of a search for it."""
+    tables = [settings_for(mode) for mode in (Mode.SEARCH, Mode.EVALUATE)]
+    searched, single = (
+        {each.key: each for each in table.settings if each.key not in NOT_TAKEN} for table in tables
+    )
+    shared = (searched.keys() & single.keys()) - ALONE
+    both = {key: _of_both(single[key], searched[key]) for key in searched if key in shared}
     merged = {**searched, **single, **both}
     keys = {*merged, *training_settings().keys}
-    ordered = sorted(rivals, key=sorted)
-    return SettingTable(
-        (*training_settings().settings, *merged.values()),
-        tuple(each for each in ordered if each <= keys),
-    )
+    rivals = {*tables[0].rivals, *tables[1].rivals, frozenset({"tokens", "samples"})}
+    ordered = tuple(each for each in sorted(rivals, key=sorted) if each <= keys)
+    return SettingTable((*training_settings().settings, *merged.values()), ordered)
 
 
 def _of_both(single: Setting, searched: Setting) -> Setting:
     """A setting that a plan and a search share: what a search takes, with the defaults of both."""
     about = next(field.about for field in request_fields() if field.key == searched.key)
-    defaults = f" (default {about.evaluated}; searched {about.default})"
-    return replace(
-        searched,
-        help=f"{about.help}{defaults}" if about.evaluated and about.default else single.help,
-    )
+    text = single.help
+    if about.evaluated and about.default:
+        text = f"{about.help} (default {about.evaluated}; searched {about.default})"
+    return replace(searched, help=text)
 
 
 def samples_asked(settings: TrainingSettings, first_batch_size: int, sequence_length: int) -> int:
-    """Samples to train on, the first iteration taking ``first_batch_size`` of ``sequence_length``
-    tokens each.
+    """Samples to train on; the first iteration takes ``first_batch_size`` of them.
 
     Raises:
         InputError: they are fewer than those of that iteration, or not given.
     """
+    first, each = f"{number(first_batch_size)} samples", 1
     if settings.tokens is not None:
-        asked, each, what = settings.tokens, sequence_length, "tokens"
+        total, each, what = settings.tokens, sequence_length, "tokens"
+        first += f" of {number(each)} tokens = {number(first_batch_size * each)}"
     elif settings.samples is not None:
-        asked, each, what = settings.samples, 1, "samples"
+        total, what = settings.samples, "samples"
     else:
         raise InputError(
             "how long the training is was not given; give --tokens, for instance --tokens 300e9, "
             "or --samples"
         )
-    if asked < first_batch_size * each:
-        shown = f"{number(first_batch_size)} samples"
-        shown += (
-            f" of {number(each)} tokens = {number(first_batch_size * each)}"
-            if settings.tokens is not None
-            else ""
-        )
+    if total < first_batch_size * each:
         raise InputError(
-            f"{what} is {number(asked)}, fewer than the first iteration takes, {shown}; give more, "
+            f"{what} is {number(total)}, fewer than the first iteration takes, {first}; give more, "
             "or a smaller --global-batch-size"
         )
-    return math.ceil(asked / each)
+    return math.ceil(total / each)

@@ -1,5 +1,4 @@
-"""A whole training from the price of its iterations: pure functions of a plan's costs and of what
-is asked."""
+"""A whole training from the price of its iterations."""
 
 from __future__ import annotations
 
@@ -47,10 +46,9 @@ OPERATORS = "the energy of the operators alone"
 
 @dataclass(frozen=True)
 class _Level:
-    """A level of batch sizes with an iteration of it, and that iteration's parts."""
+    """A level of batch sizes, and the parts of an iteration of it."""
 
-    level: BatchLevel
-    iteration: Iteration
+    level: PricedLevel
     parts: tuple[DirectedPart, ...]
 
 
@@ -60,33 +58,27 @@ def training_time_of(
     warm_up: BatchSizeWarmUp | None = None,
     board_power_w: float | None = None,
 ) -> TrainingTime:
-    """What the training of ``settings`` takes with ``plan``, on devices that draw at most
-    ``board_power_w`` (None: not known).
+    """What a training takes with ``plan``, on devices that draw at most ``board_power_w``.
 
     Raises: InputError: there is less to train on than one iteration takes, a batch of the warm-up
-        does not fit the plan, or failures
-            come too often.
+        does not fit the plan, or failures come too often.
     """
     length = plan.costs.graph.key.sequence_length
     batch = plan.degrees.global_batch_size
     asked = samples_asked(settings, batch if warm_up is None else warm_up.start, length)
     levels = _priced(plan, batch_levels(asked, batch, warm_up))
     full = price_iteration(plan.degrees, plan.costs, plan.machine)
-    work_s = math.fsum(each.level.iterations * each.iteration.iteration_s for each in levels)
+    work_s = math.fsum(each.level.iterations * each.level.iteration_s for each in levels)
     failures, lost = _failures(plan, settings, work_s)
     parts = (*_parts(levels), *_interruptions(lost, settings))
     wall_clock_s = math.fsum(part.total_s for part in parts)
     devices, samples = plan.degrees.devices, sum(each.level.samples for each in levels)
     peak = plan.machine.peak_flops * devices
     each_s = full.iteration_s / batch  # of a sample, all of which have the same FLOPs
-    model, all_scores, hardware = (
-        samples * each_s * peak * part
-        for part in (
-            full.model_flops_utilization,
-            full.all_scores_flops_utilization,
-            full.hardware_flops_utilization,
-        )
-    )
+    flops = samples * each_s * peak
+    model = flops * full.model_flops_utilization
+    all_scores = flops * full.all_scores_flops_utilization
+    hardware = flops * full.hardware_flops_utilization
     device_hours = devices * wall_clock_s / HOUR_S
     price = settings.price_per_device_hour
     return TrainingTime(
@@ -99,7 +91,7 @@ def training_time_of(
         tokens=samples * length if length > 1 else None,
         iteration_s=full.iteration_s,
         micro_batches_per_pipeline=full.micro_batches_per_pipeline,
-        levels=tuple(_level(each) for each in levels),
+        levels=tuple(each.level for each in levels),
         work_s=work_s,
         wall_clock_s=wall_clock_s,
         wall_clock_days=wall_clock_s / DAY_S,
@@ -127,21 +119,15 @@ def checkpoint_bytes(plan: UniformPlan, costs: LayerCosts) -> float:
 
     Tensor-parallel devices hold some parameters alike (norms), which count on each of them.
     """
-    state = training_policy(
-        plan.optimizer, plan.zero_stage, plan.precision, plan.state_formats
-    ).state
-    sizes = costs.sizes
-    whole = sizes.summed.sum(
-        axis=0
-    )  # of one device: all parameters, those of experts, those of wide weights
-    divided = float(whole[1]) - (
-        sizes.all_tied if plan.tp2 > 1 else 0.0
-    )  # a 2D layout divides tied ones twice, too
-    parameters = plan.tp * (float(whole[0]) - sizes.all_tied + (plan.divided_by - 1) * divided)
-    return (
-        parameters * (state.weight + state.optimizer)
-        + plan.tp * (float(whole[2]) - sizes.all_tied) * state.wider
-    )
+    formats = plan.optimizer, plan.zero_stage, plan.precision, plan.state_formats
+    state, tied = training_policy(*formats).state, costs.sizes.all_tied
+    # of one device: all parameters, those of experts, those of wide weights
+    whole, of_experts, wide = map(float, costs.sizes.summed.sum(axis=0)[:3])
+    # a 2D layout divides tied ones twice, too
+    divided = of_experts - (tied if plan.divided_by > plan.ep else 0.0)
+    parameters = plan.tp * (whole - tied + (plan.divided_by - 1) * divided)
+    wider = plan.tp * (wide - tied) * state.wider
+    return parameters * (state.weight + state.optimizer) + wider
 
 
 def _priced(plan: PreparedPlan, levels: Sequence[BatchLevel]) -> list[_Level]:
@@ -164,19 +150,11 @@ def _priced(plan: PreparedPlan, levels: Sequence[BatchLevel]) -> list[_Level]:
                 PricedPlan(degrees, plan.costs, plan.machine), iteration.breakdown
             )
             priced[degrees.micro_batches] = iteration, parts
-        found.append(_Level(level, *priced[degrees.micro_batches]))
+        iteration, parts = priced[degrees.micro_batches]
+        of_level = level.global_batch_size, level.iterations, level.samples
+        times = iteration.micro_batches_per_pipeline, iteration.iteration_s
+        found.append(_Level(PricedLevel(*of_level, *times), parts))
     return found
-
-
-def _level(each: _Level) -> PricedLevel:
-    level, iteration = each.level, each.iteration
-    return PricedLevel(
-        level.global_batch_size,
-        level.iterations,
-        level.samples,
-        iteration.micro_batches_per_pipeline,
-        iteration.iteration_s,
-    )
 
 
 def _parts(levels: Sequence[_Level]) -> tuple[TrainingPart, ...]:
@@ -186,16 +164,11 @@ def _parts(levels: Sequence[_Level]) -> tuple[TrainingPart, ...]:
         for part in each.parts:
             for place, seconds in enumerate((part.forward_s, part.backward_s, part.neither_s)):
                 sums[part.name][place].append(each.level.iterations * seconds)
-    return tuple(
-        TrainingPart(
-            name,
-            math.fsum(forward),
-            math.fsum(backward),
-            math.fsum(neither),
-            math.fsum(forward + backward + neither),
-        )
-        for name, (forward, backward, neither) in sums.items()
-    )
+    found = []
+    for name, (forward, backward, neither) in sums.items():
+        each_s = math.fsum(forward), math.fsum(backward), math.fsum(neither)
+        found.append(TrainingPart(name, *each_s, math.fsum(forward + backward + neither)))
+    return tuple(found)
 
 
 def _interruptions(lost: Interrupted | None, settings: TrainingSettings) -> Iterator[TrainingPart]:

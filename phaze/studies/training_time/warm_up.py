@@ -1,5 +1,4 @@
-"""Iterations of a training by their global batch size, which may grow in the beginning as
-Megatron-LM's does."""
+"""Iterations of a training by global batch size, which may grow as Megatron-LM's does."""
 
 from __future__ import annotations
 
@@ -13,8 +12,7 @@ MOST_LEVELS = 2_000  # each of which is priced
 
 @dataclass(frozen=True)
 class BatchSizeWarmUp:
-    """Global batches of ``start`` samples that grow by ``step``, evenly spread over the first
-    ``samples`` samples.
+    """Global batches that grow from ``start`` by ``step`` over the first ``samples`` samples.
 
     This is ``--rampup-batch-size`` of Megatron-LM: the batch is ``start + step * int(consumed /
     (samples / steps))``.
@@ -68,8 +66,7 @@ def check_warm_up(warm_up: BatchSizeWarmUp, global_batch_size: int) -> None:
 def batch_levels(
     samples: int, global_batch_size: int, warm_up: BatchSizeWarmUp | None = None
 ) -> tuple[BatchLevel, ...]:
-    """Iterations until at least ``samples`` samples were trained on, by batch size in the order in
-    which they come."""
+    """Iterations until at least ``samples`` samples were trained on, by batch size in order."""
     levels = []
     consumed = 0
     for batch, until in _until(samples, global_batch_size, warm_up):

@@ -219,7 +219,7 @@ def test_terms_say_what_is_kept_and_what_is_tried() -> None:
 
 
 def test_every_part_of_a_breakdown_has_words() -> None:
-    from phaze.studies.wording import PARTS as WORDS
+    from phaze.report.sentences.designs import PARTS as WORDS
 
     assert {
         each.name.removesuffix("_s")

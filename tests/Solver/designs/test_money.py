@@ -16,9 +16,9 @@ from Estimator.chips.cost import load_prices
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster, Tier, with_devices
 from Estimator.plans.results import Status
+from phaze.report.sentences.explanation import explain
 from phaze.runs.finished_run import open_run
 from phaze.settings.problem import hardware_of
-from phaze.studies.explain.explanation import explain
 from phaze.studies.search_run import search_context
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress

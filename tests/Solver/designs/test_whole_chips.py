@@ -18,6 +18,7 @@ from Estimator.chips.axes import SIZES
 from Estimator.chips.chip_limits import ChipLimits
 from Estimator.chips.limit_refusals import refuse_none_left
 from Estimator.chips.whole_chip import WholeChips
+from phaze.report.sentences.known_chips import absence
 from phaze.report.tables.search_tables import print_result
 from phaze.runs.design_tables import axis_column
 from phaze.runs.finished_run import FinishedRun, open_run
@@ -25,7 +26,6 @@ from phaze.settings.designed_chips import designed_accelerators
 from phaze.settings.problem import hardware_of
 from phaze.settings.request import Request
 from phaze.settings.resolve import resolve
-from phaze.studies.remarks import absence
 from phaze.studies.search_run import search_context
 from phaze_common.choices import FrontAxis, Objective
 from phaze_common.errors import InputError

@@ -18,8 +18,8 @@ import phaze
 from Estimator.devices.files import load_device
 from Estimator.devices.written_yaml import written_yaml
 from Estimator.plans.results import Breakdown
+from phaze.report.sentences.designs import PARTS, hidden_s
 from phaze.report.tables.training_tables import fullest_memory_text
-from phaze.studies.wording import PARTS, hidden_s
 from phaze_common.numbers import number
 from phaze_common.units import GIB
 

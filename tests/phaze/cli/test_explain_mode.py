@@ -5,7 +5,7 @@ import json
 import pytest
 
 import phaze
-from phaze.studies.explain.records import Explanation
+from phaze.report.sentences.records import Explanation
 from phaze_common.records import from_json
 from tests.Solver.designs.small_study import small_study, solved
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from Estimator.chips.accelerator import Accelerator
 from Estimator.plans.results import Breakdown, PipelineReport, StageReport, Status
+from phaze.report.sentences.designs import PARTS, accelerator_text
 from phaze.report.tables.search_tables import (
     breakdown_table,
     print_result,
@@ -21,7 +22,6 @@ from phaze.report.tables.search_tables import (
 from phaze.settings.problem import hardware_report
 from phaze.settings.resolve import resolve
 from phaze.studies.fronts import fronts_of
-from phaze.studies.wording import PARTS, accelerator_text
 from phaze_common.choices import FrontAxis, Objective, Recompute
 from Solver.plan_report import ExpertReport, PlanReport
 from Solver.results import (

@@ -29,9 +29,9 @@ from GraphExtractor.graph import GraphKey
 from GraphExtractor.storage import load, store
 from phaze.runs.finished_run import open_run
 from phaze.runs.plan_files import read_plan
+from phaze.runs.robustness import kept_robustness
 from phaze.runtime.training.plan_file import read_plan_to_train
 from phaze.settings.config_files import read_config
-from phaze.studies.robust.records import kept_robustness
 from phaze.studies.sweep.axes import read_sweep
 from phaze.studies.sweep.points_read import read_points
 from phaze.studies.sweep.results import point_result

@@ -13,9 +13,9 @@ from phaze.report.pages.figures import Report
 from phaze.report.pages.page import page
 from phaze.report.pages.scatter_figure import FRONT_ROWS
 from phaze.report.pages.search_report import search_report
+from phaze.report.sentences.designs import tight_memory_text
 from phaze.report.table import Table
 from phaze.runs.finished_run import FinishedRun
-from phaze.studies.wording import tight_memory_text
 from phaze_common.numbers import number, rate
 from phaze_common.units import GIB
 from Solver.results import TightMemory

@@ -25,10 +25,10 @@ from phaze.report.pages.points.front_figures import front_of
 from phaze.report.pages.points.labels import grouped
 from phaze.report.pages.points.points_report import points_report
 from phaze.report.pages.points.scaling import Scaling, curves_of
+from phaze.report.sentences.designs import PARTS
 from phaze.runs.finished_run import FinishedRun
 from phaze.studies.sweep.axes import Sweep
 from phaze.studies.sweep.points_read import LOST, PointSet, read_points
-from phaze.studies.wording import PARTS
 from phaze_common.choices import FrontAxis
 from phaze_common.errors import InputError
 from phaze_common.numbers import number, rate

@@ -22,8 +22,6 @@ from hypothesis import strategies as st
 from Estimator.plans.pipeline.schedule import PipelineSchedule, costs_of
 from Estimator.plans.pipeline.simulation import simulate
 from Estimator.plans.results import Breakdown, PipelineReport, Status
-from phaze.report.conventions import mfu_note
-from phaze.report.glossary import used_in
 from phaze.report.pages import design_points
 from phaze.report.pages.axis_figures import (
     CHARACTER,
@@ -38,7 +36,7 @@ from phaze.report.pages.axis_figures import (
     value_text,
 )
 from phaze.report.pages.comparison_report import comparison_report
-from phaze.report.pages.design_points import points_of, thinned
+from phaze.report.pages.design_points import thinned
 from phaze.report.pages.figures import Figure, Report
 from phaze.report.pages.layer_ranges import layer_range
 from phaze.report.pages.page import page
@@ -49,12 +47,14 @@ from phaze.report.pages.search_report import search_report
 from phaze.report.pages.stages import stages_of
 from phaze.report.pages.theme import DARK, LIGHT
 from phaze.report.pages.time_figures import TERMS, limits_figure
-from phaze.report.pages.why import why
+from phaze.report.sentences.designs import PARTS, accelerator_text, part_text
+from phaze.report.sentences.differences import why
+from phaze.report.sentences.explanation import explain
+from phaze.report.sentences.glossary import used_in
+from phaze.report.sentences.records import Change, Comparison, Exchange, Term
+from phaze.report.sentences.utilization import mfu_note
 from phaze.report.table import Table
 from phaze.runs.finished_run import FinishedRun
-from phaze.studies.explain.explanation import explain
-from phaze.studies.explain.records import Change, Comparison, Exchange, Term
-from phaze.studies.wording import PARTS, accelerator_text, part_text
 from phaze_common.numbers import number, time_text
 from phaze_common.units import GIB
 from Solver.designs.schedule_records import KeptSchedule, ScheduledOperator
@@ -801,7 +801,7 @@ def test_every_table_is_whole(finished_plans: FinishedRun, told: Report) -> None
 def test_why_it_is_this_one_is_said_in_terms_that_the_records_hold(
     finished: FinishedRun, told: Report
 ) -> None:
-    sentences = why(best_of(finished), [points_of(finished, best_of(finished), "bertlarge")])
+    sentences = tuple(why(best_of(finished), finished.result.references))
     plan = plan_of(finished)
     nearest = max(
         finished.result.references,

@@ -116,7 +116,7 @@ def test_what_an_alternative_names_is_checked_before_the_run_is_explained(
             pass
 
     monkeypatch.setattr(
-        "phaze.studies.explain.explanation.explain",
+        "phaze.report.sentences.explanation.explain",
         lambda run: pytest.fail("it was explained first"),
     )
     with pytest.raises(SeveralProblemsError) as refused:

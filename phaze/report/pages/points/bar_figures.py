@@ -9,24 +9,16 @@ from typing import Any
 import altair as alt
 
 from GraphExtractor.names import label
-from phaze.report.pages.charts import (
-    HALO,
-    chart_of,
-    exactly,
-    legend_above,
-    sized,
-    stacked_bars,
-    tips,
-)
+from phaze.report.pages import charts
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.points.details import Details
 from phaze.report.pages.points.labels import point_label
 from phaze.report.pages.stages import MEMORY_PARTS
 from phaze.report.pages.theme import colour
 from phaze.report.pages.time_figures import ROOM_FOR_TEXT, TERMS
+from phaze.report.sentences.designs import NEGLIGIBLE, exposed_s, part_text
 from phaze.report.table import Table
 from phaze.studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
-from phaze.studies.wording import NEGLIGIBLE, exposed_s, part_text
 from phaze_common.numbers import FINE_DIGITS, gib, number, share, time_text, unit_for
 from phaze_common.units import GIB
 
@@ -116,9 +108,7 @@ def drawn_points(points: PointSet) -> list[ReadPoint]:
     """All points, or of many an even choice by objective, with the best and some without a plan."""
     if len(points.points) <= MOST_BARS:
         return list(points.points)
-    ordered = sorted(
-        points.points, key=lambda point: -((point.result.value or 0.0) if point.result else 0.0)
-    )
+    ordered = sorted(points.points, key=lambda point: -point.objective)
     places = {round(place * (len(ordered) - 1) / (MOST_BARS - 1)) for place in range(MOST_BARS)}
     chosen = {ordered[place].number for place in places}
     return [point for point in points.points if point.number in chosen]
@@ -163,7 +153,7 @@ def _stacked(
 ) -> dict[str, Any]:
     """Bars under their labels, so that a phone has room for both."""
     order, limits = [bar.name for bar in bars], limits or {}
-    parts = chart_of(
+    parts = charts.chart_of(
         (
             {
                 "point": bar.point,
@@ -179,7 +169,7 @@ def _stacked(
         ),
         exact=True,
     )
-    ends = chart_of(
+    ends = charts.chart_of(
         (
             {
                 "point": bar.point,
@@ -197,29 +187,29 @@ def _stacked(
     y = alt.Y("bar:N", sort=order, axis=None, scale=bands)
     titles = {"bar:N": "point", "part:N": "", "amount:Q ,.4~r": title, "share:Q .1%": ""}
     layers = [
-        stacked_bars(
+        charts.stacked_bars(
             parts,
             "part:N",
             roles,
-            legend=legend_above(),
+            legend=charts.legend_above(),
             mark={"height": BAR, "yOffset": 8},
-            x=alt.X("amount:Q", title=title, stack="zero", scale=exactly(0, longest)),
+            x=alt.X("amount:Q", title=title, stack="zero", scale=charts.exactly(0, longest)),
             y=y,
-            tooltip=tips(titles),
+            tooltip=charts.tips(titles),
         )
     ]
     if limits:
         fits = ends.transform_filter("isValid(datum.limit)")
         tick = {"color": colour("accent"), "thickness": 2.5, "size": BAR + 6, "yOffset": 8}
-        tip = tips({"bar:N": "point", "limit:Q ,.5~r": "memory of a device, GiB"})
+        tip = charts.tips({"bar:N": "point", "limit:Q ,.5~r": "memory of a device, GiB"})
         layers.append(fits.mark_tick(**tick).encode(x=alt.X("limit:Q"), y=y, tooltip=tip))
     above = {"align": "left", "baseline": "bottom", "yOffset": 0, "limit": 330, "tooltip": None}
     names = ends.mark_text(color=colour("muted"), **above)
     layers.append(names.encode(x=alt.datum(0), y=y, text="bar:N"))
-    for look in (HALO, {}):
+    for look in (charts.HALO, {}):
         text = ends.mark_text(align="left", dx=5, yOffset=8, tooltip=None, **look)
         layers.append(text.encode(x=alt.X("total:Q"), y=y, text="text:N"))
-    return sized(alt.layer(*layers), ROW * len(bars), ROOM_FOR_TEXT)
+    return charts.sized(alt.layer(*layers), ROW * len(bars), ROOM_FOR_TEXT)
 
 
 def _time_table(bars: Sequence[Bar], terms: Sequence[str]) -> Table:

@@ -17,10 +17,7 @@ from phaze.report.pages.points.labels import (
     title_of,
 )
 from phaze.report.pages.points.outcomes import plan_of
-from phaze.runs.finished_run import FinishedRun
-from phaze.studies.limits.gains import binds
-from phaze.studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
-from phaze.studies.wording import (
+from phaze.report.sentences.designs import (
     EQUAL,
     accelerator_text,
     capitalised,
@@ -28,8 +25,10 @@ from phaze.studies.wording import (
     listed,
     part_text,
     plan_text,
-    unit_of_result,
 )
+from phaze.report.sentences.gains import binds
+from phaze.runs.finished_run import FinishedRun
+from phaze.studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
 from phaze_common.numbers import number, percent, time_text
 from Solver.results import Limit
 
@@ -78,7 +77,7 @@ def _sentences(
     assert result is not None and result.value is not None  # it has a plan
     others = [key for key in points.axes if key not in keys]
     which = settings_label(best, others) if points.sweep else point_label(points, best)
-    reached = f"{number(result.value)} {unit_of_result(result)}"
+    reached = f"{number(result.value)} {result.unit}"
     if result.accelerator is not None:
         reached += f" on {accelerator_text(result.accelerator)}"
     if plan is not None:
@@ -103,11 +102,8 @@ def _sentences(
 
 def _beside(series: Series, best: ReadPoint, value: float) -> Iterator[str]:
     """How close the others come."""
-    values = {
-        point.number: point.result.value or 0.0
-        for point in series.feasible
-        if point.result and point is not best
-    }
+    others = [point for point in series.feasible if point.result and point is not best]
+    values = {point.number: point.objective for point in others}
     equal = [str(place) for place, other in values.items() if other >= value * (1 - EQUAL)]
     if equal:
         points, are = ("Point", "is") if len(equal) == 1 else ("Points", "are")
@@ -155,7 +151,7 @@ def answer_of(points: PointSet) -> str:
     best, counts = Series("", points.points).best, _ended(points)
     if best is None or best.result is None:
         return f"No point has a plan: {counts}."
-    reached = f"{number(best.result.value or 0.0)} {unit_of_result(best.result)}"
+    reached = f"{number(best.result.value or 0.0)} {best.result.unit}"
     where = f"point {best.number} ({point_label(points, best)})"
     # what points reach can be set against each other: of one model and one objective
     if not {"model", "objective", "sequence_length"} & set(points.axes):

@@ -8,17 +8,7 @@ from dataclasses import dataclass
 import altair as alt
 
 from GraphExtractor.names import label
-from phaze.report.pages.charts import (
-    SAMPLES,
-    TO_ZERO,
-    chart_of,
-    series_coded,
-    series_legend,
-    series_roles,
-    sized,
-    tips,
-    with_names,
-)
+from phaze.report.pages import charts
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.front_axes import WORDS
 from phaze.report.pages.points.details import Details, FrontDesign
@@ -93,9 +83,9 @@ def _figure(steps: Sequence[FrontStep], axis: FrontAxis) -> Figure:
     labels = list(dict.fromkeys(step.series for step in steps))
     # dashes, so that equal fronts show through each other
     dashes = [DASHES[place % len(DASHES)] for place in range(len(labels))]
-    scale, legend = alt.Scale(domain=labels, range=dashes), series_legend(labels)
+    scale, legend = alt.Scale(domain=labels, range=dashes), charts.series_legend(labels)
     dash = alt.StrokeDash("series:N", title=None, sort=labels, scale=scale, legend=legend)
-    base = chart_of(
+    base = charts.chart_of(
         (
             {
                 "series": step.series,
@@ -110,10 +100,10 @@ def _figure(steps: Sequence[FrontStep], axis: FrontAxis) -> Figure:
         exact=True,
     ).encode(
         x=alt.X("across:Q", title=title, scale=alt.Scale(zero=axis is FrontAxis.AREA)),
-        y=alt.Y("throughput:Q", title=SAMPLES, scale=TO_ZERO),
-        **series_coded("series:N", labels, series_roles(labels)),
+        y=alt.Y("throughput:Q", title=charts.SAMPLES, scale=charts.TO_ZERO),
+        **charts.series_coded("series:N", labels, charts.series_roles(labels)),
     )
-    tooltip = tips(
+    tooltip = charts.tips(
         {
             "series:N": "of",
             "chip:N": "",
@@ -134,7 +124,7 @@ def _figure(steps: Sequence[FrontStep], axis: FrontAxis) -> Figure:
         f"fronts-{axis}",
         _title(axis),
         caption,
-        with_names(sized(chart, HEIGHT), labels),
+        charts.with_names(charts.sized(chart, HEIGHT), labels),
         2 * len(steps),
         _table(steps, axis),
         abreast=2,

@@ -127,9 +127,7 @@ def _rows(points: PointSet, grid: Grid, outcome: Outcome) -> Iterator[dict[str, 
     best = {id(cell): cell.series.best for cell in grid.cells}
     reached = {id(cell): _value(cell, outcome) for cell in grid.cells}
     known = [value for value in reached.values() if value is not None]
-    most = max(
-        (each.result.value or 0.0 for each in best.values() if each and each.result), default=None
-    )
+    most = max((each.objective for each in best.values() if each), default=None)
     written = len(points.values(grid.across)) <= MOST_WRITTEN
     for cell in grid.cells:
         value, point = reached[id(cell)], best[id(cell)]

@@ -64,11 +64,7 @@ class Series:
     @property
     def best(self) -> ReadPoint | None:
         """The one with the largest objective, the first of equal ones; None where nothing fits."""
-        return max(
-            self.feasible,
-            key=lambda point: (point.result.value or 0.0) if point.result else 0.0,
-            default=None,
-        )
+        return max(self.feasible, key=lambda point: point.objective, default=None)
 
 
 def title_of(key: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from phaze.report.conventions import mfu_share
+from phaze.report.sentences.designs import UNITS
+from phaze.report.sentences.utilization import mfu_share
 from phaze.studies.sweep.points_read import PointSet, ReadPoint
 from phaze.studies.sweep.results import PlanRow
-from phaze.studies.wording import UNITS, unit_of_result
 from phaze_common.choices import Objective
 from phaze_common.numbers import FINE_DIGITS, number, share, time_text
 
@@ -35,7 +35,7 @@ def plan_of(point: ReadPoint) -> PlanRow | None:
 def unit_of(points: PointSet) -> str:
     """The unit of what was maximised; where points differ in it, no unit."""
     units = {
-        unit_of_result(point.result)
+        point.result.unit
         for point in points.points
         if point.result is not None and point.result.objective
     }

@@ -8,15 +8,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from phaze.report.pages.charts import (
-    HALO,
-    chart_of,
-    exactly,
-    ramp_colour,
-    room_right,
-    sized,
-    tips,
-)
+from phaze.report.pages import charts
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.points.labels import point_label, shown, title_of
 from phaze.report.pages.points.outcomes import Outcome
@@ -44,9 +36,7 @@ def parallel_figure(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | N
     feasible = [point for point in points.points if point.feasible]
     if len(points.axes) < 2 or len(feasible) < 2:
         return None
-    ordered = sorted(
-        points.points, key=lambda point: (point.result.value or 0.0) if point.result else 0.0
-    )
+    ordered = sorted(points.points, key=lambda point: point.objective)
     step = max(1, -(-len(ordered) // MOST_LINES))
     chosen = ordered[::-1][::step][::-1]  # the best among them, and drawn last
     rows = [
@@ -66,7 +56,7 @@ def parallel_figure(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | N
     axes = [title_of(key) for key in points.axes]
     axes += [outcome.name for outcome in _varying(feasible, outcomes)]
     wrapped = {name: "\n".join(textwrap.wrap(name, LABEL)) for name in axes}
-    marks = chart_of(
+    marks = charts.chart_of(
         {"axis": stop.axis, "place": stop.place, "text": stop.text}
         for stop in _marks(points, feasible, outcomes)
     )
@@ -83,20 +73,23 @@ def parallel_figure(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | N
     stops = alt.Scale(type="point", domain=axes, padding=0.35)
     at = {
         "x": alt.X("axis:N", title=None, sort=axes, scale=stops, axis=titles),
-        "y": alt.Y("place:Q", title=None, axis=None, scale=exactly(-0.03, 1.03)),
+        "y": alt.Y("place:Q", title=None, axis=None, scale=charts.exactly(-0.03, 1.03)),
     }
-    tooltip = tips({"label:N": "point", "axis:N": "", "text:N": "value", "state:N": "ended"})
-    base = chart_of(rows, exact=True)
+    tooltip = charts.tips({"label:N": "point", "axis:N": "", "text:N": "value", "state:N": "ended"})
+    base = charts.chart_of(rows, exact=True)
     fits, others = map(base.transform_filter, ("isValid(datum.value)", "!isValid(datum.value)"))
     joined = at | {"detail": "point:N", "order": "position:Q"}
-    ramp = ramp_colour("value:Q", outcomes[0].name)
+    ramp = charts.ramp_colour("value:Q", outcomes[0].name)
     beside = {"align": "left", "dx": 5, "fontSize": 10, "tooltip": None}
     chart = alt.layer(
         marks.mark_line(color=colour("rule"), strokeWidth=1).encode(detail="axis:N", **at),
         others.mark_line(color=colour("faint"), strokeDash=[3, 3], strokeWidth=1).encode(**joined),
         fits.mark_line(strokeWidth=1.6, opacity=0.75).encode(color=ramp, **joined),
         base.mark_point(size=40, opacity=0, filled=True).encode(tooltip=tooltip, **at),
-        *(marks.mark_text(**beside, **look).encode(text="text:N", **at) for look in (HALO, {})),
+        *(
+            marks.mark_text(**beside, **look).encode(text="text:N", **at)
+            for look in (charts.HALO, {})
+        ),
     )
     caption = (
         f"A line is a point: it passes every axis at its value, coloured by {outcomes[0].name}."
@@ -106,7 +99,9 @@ def parallel_figure(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | N
     if len(chosen) < len(ordered):
         drawn = f"{len(chosen)} of {len(ordered):,} points are drawn"
         caption += f" {drawn}, an even choice by what they reach."
-    spec = sized(chart, HEIGHT, room_right(45))  # for what is written beside the last axis
+    spec = charts.sized(
+        chart, HEIGHT, charts.room_right(45)
+    )  # for what is written beside the last axis
     return Figure("parallel-coordinates", "All axes at once", caption, spec, 2 * len(rows))
 
 

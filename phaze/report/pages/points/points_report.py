@@ -17,8 +17,8 @@ from phaze.report.pages.points.parallel_figure import parallel_figure
 from phaze.report.pages.points.points_table import Link, points_table
 from phaze.report.pages.points.scaling import Scaling, curves_of
 from phaze.report.pages.points.scaling_figures import scaling_figures, scaling_words
+from phaze.report.sentences.designs import ALONG_THE_CRITICAL_PATH, listed
 from phaze.studies.sweep.points_read import PointSet
-from phaze.studies.wording import ALONG_THE_CRITICAL_PATH, listed
 from phaze_common.numbers import number
 
 
@@ -33,8 +33,7 @@ def points_report(
     on_point: Callable[[], None] = lambda: None,
     beside: Sequence[Section] = (),
 ) -> Report:
-    """The page of ``points``; ``link`` is the address of a point's own report, ``on_point`` is
-    called as each is read.
+    """The page of ``points``; ``link`` is the address of a point's own report.
 
     ``beside`` stands behind the curves: what others answer.
     """

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from GraphExtractor.names import label
-from phaze.report.conventions import mfu_share
 from phaze.report.pages.points.labels import BY_NAME, shown, title_of
 from phaze.report.pages.points.outcomes import unit_of
+from phaze.report.sentences.designs import accelerator_text, degrees_text, exposed_s, part_text
+from phaze.report.sentences.utilization import mfu_share
 from phaze.report.table import Table
 from phaze.studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
 from phaze.studies.sweep.results import PlanRow
-from phaze.studies.wording import accelerator_text, degrees_text, exposed_s, part_text
 from phaze_common.numbers import gib, rate, share, time_text
 
 Link = Callable[[ReadPoint], str]

@@ -23,8 +23,7 @@ class Scaling(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """A point of a curve; seconds, samples per second and efficiency are None where nothing fits on
-    so many ``devices``.
+    """A point of a curve; what follows from a plan is None where none fits on the ``devices``.
 
     ``efficiency`` is samples per second and device over that of the fewest devices that fit, the
     ideal ones follow from those.

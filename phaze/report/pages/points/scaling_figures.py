@@ -7,30 +7,19 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from phaze.report.pages.charts import (
-    SAMPLES,
-    SHAPES,
-    TO_ZERO,
-    chart_of,
-    series_coded,
-    series_roles,
-    series_shape,
-    sized,
-    tips,
-    with_names,
-)
+from phaze.report.pages import charts
 from phaze.report.pages.figures import Figure
 from phaze.report.pages.points.outcomes import plan_of
 from phaze.report.pages.points.scaling import Curve, Scaling, Step
 from phaze.report.pages.theme import SERIES
+from phaze.report.sentences.designs import degrees_text
 from phaze.report.table import Table
 from phaze.studies.sweep.points_read import infeasible_text
-from phaze.studies.wording import degrees_text
 from phaze_common.numbers import number, percent, rate, share, time_text
 
 HEIGHT = 300
-TOLD = 4  # curves of which all are told in words
-FORMS = SHAPES[:4]
+FEW = 4  # curves, all of which are described
+FORMS = charts.SHAPES[:4]
 LOGARITHMIC = alt.Scale(type="log", nice=False, padding=10)
 WHICH = {
     Scaling.STRONG: "Strong scaling: the global batch stays the same along a curve.",
@@ -58,7 +47,7 @@ MEASURES = (
         lambda step: step.ideal_time_s,
     ),
     _Measure(
-        *("throughput", "Throughput", SAMPLES),
+        *("throughput", "Throughput", charts.SAMPLES),
         lambda step: step.throughput,
         lambda step: step.ideal_throughput,
     ),
@@ -81,15 +70,15 @@ def scaling_figures(curves: Sequence[Curve]) -> tuple[Figure, ...]:
 def scaling_words(curves: Sequence[Curve]) -> tuple[str, ...]:
     """What kind of scaling it is, and how far each curve keeps to the ideal."""
     (kind,) = {curve.kind for curve in curves}
-    kept = sorted(
+    ordered = sorted(
         filter(_reached, curves), key=lambda curve: -(_reached(curve)[-1].efficiency or 0.0)
     )
-    told = kept if len(kept) <= TOLD else [kept[0], kept[-1]]
+    described = ordered if len(ordered) <= FEW else [ordered[0], ordered[-1]]
     some = (
-        f"Of {len(kept)} curves, that which keeps closest to the ideal and that which falls "
+        f"Of {len(ordered)} curves, that which keeps closest to the ideal and that which falls "
         "furthest behind:"
     )
-    return WHICH[kind], *([] if told is kept else [some]), *map(_kept, told)
+    return WHICH[kind], *([] if described is ordered else [some]), *map(_words, described)
 
 
 def _reached(curve: Curve) -> tuple[Step, ...]:
@@ -100,7 +89,7 @@ def _reached(curve: Curve) -> tuple[Step, ...]:
     return found if len(found) > 1 else ()
 
 
-def _kept(curve: Curve) -> str:
+def _words(curve: Curve) -> str:
     first, *_, last = _reached(curve)
     times = number((last.throughput or 0.0) / (first.throughput or 1.0), 3)
     without = ", ".join(f"{step.devices:,}" for step in curve.steps if step.throughput is None)
@@ -115,7 +104,7 @@ def _kept(curve: Curve) -> str:
 def _figure(curves: Sequence[Curve], measure: _Measure) -> Figure:
     kind, labels = curves[0].kind, [curve.label for curve in curves]
     steps = [(curve.label, step) for curve in curves for step in curve.steps]
-    base = chart_of(
+    base = charts.chart_of(
         (
             {
                 "curve": curve,
@@ -135,19 +124,19 @@ def _figure(curves: Sequence[Curve], measure: _Measure) -> Figure:
     doubling = alt.Scale(type="log", base=2, nice=False, padding=14)
     whole = alt.Axis(values=counts, format=",d", labelOverlap="greedy")
     x = alt.X("devices:Q", title="devices", scale=doubling, axis=whole)
-    scale, axis, value_format, ideal_format = TO_ZERO, alt.Axis(format=".0%"), ".1%", ".0%"
+    scale, axis, value_format, ideal_format = charts.TO_ZERO, alt.Axis(format=".0%"), ".1%", ".0%"
     if measure.logarithmic:
         scale, value_format, ideal_format = LOGARITHMIC, ",.5~r", ",.5~r"
         axis = alt.Axis(format="~s" if measure.name == "throughput" else "~g", tickCount=5)
     height = {"title": measure.unit, "scale": scale, "axis": axis}
     y = alt.Y("value:Q", **height)
-    coloured = series_coded("curve:N", labels, series_roles(labels))
+    coloured = charts.series_coded("curve:N", labels, charts.series_roles(labels))
     coded = dict(coloured)
     if len(curves) > len(SERIES):
         places = range(len(curves))
         forms = [FORMS[place // len(SERIES) % len(FORMS)] for place in places]
-        coded["shape"] = series_shape("curve:N", labels, forms)
-    tooltip = tips(
+        coded["shape"] = charts.series_shape("curve:N", labels, forms)
+    tooltip = charts.tips(
         {
             "curve:N": "curve",
             "devices:Q ,": "",
@@ -173,14 +162,14 @@ def _figure(curves: Sequence[Curve], measure: _Measure) -> Figure:
     )
     if any(step.throughput is None for _, step in steps):
         caption += " Crosses at the foot are points without a plan."
-        why = tips({"curve:N": "", "devices:Q ,": "", "status:N": ""})
+        why = charts.tips({"curve:N": "", "devices:Q ,": "", "status:N": ""})
         cross = fails.mark_point(shape="cross", angle=45, size=70, filled=True, opacity=1)
         layers.append(cross.encode(x=x, y=alt.value(HEIGHT - 7), tooltip=why, **coloured))
     return Figure(
         f"{kind.value}-scaling-{measure.name}",
         f"{measure.title} over devices, {kind.value} scaling",
         caption,
-        with_names(sized(alt.layer(*layers), HEIGHT), labels),
+        charts.with_names(charts.sized(alt.layer(*layers), HEIGHT), labels),
         3 * len(steps),
         scaling_table(curves) if measure.name == "time" else None,
         abreast=2 if measure.name != "time" else 1,

@@ -7,19 +7,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from phaze.report.pages.charts import (
-    SAMPLES,
-    SHAPES,
-    TO_ZERO,
-    chart_of,
-    exactly,
-    lines,
-    series_coded,
-    series_shape,
-    sized,
-    tips,
-    with_names,
-)
+from phaze.report.pages import charts
 from phaze.report.pages.figures import Figure, Part, Section
 from phaze.report.pages.points.labels import BATCH
 from phaze.report.pages.points.scaling import Curve, Scaling, curves_of
@@ -37,8 +25,7 @@ MOST_SOURCES = 11  # beside ours
 
 @dataclass(frozen=True, eq=False)
 class SideBySide:
-    """A curve of a sweep with what others answer: seconds by devices, of each source; ``ours`` are
-    those of the curve.
+    """Seconds by devices of a curve, ``ours``, and of each other source.
 
     All of them are iterations of ``batch`` samples.
     """
@@ -58,8 +45,7 @@ class SideBySide:
 def side_by_side(
     points: PointSet, answers: Sequence[OtherAnswer], source: str
 ) -> tuple[SideBySide, ...]:
-    """Which of the ``answers`` stand beside which curve: those that agree with a point of it in
-    every setting that they name.
+    """The ``answers`` by the curve with a point that has all settings that they name.
 
     Raises: InputError: there are no curves, none of ``answers`` belongs beside any, or they are of
         too many; names ``source``.
@@ -163,18 +149,21 @@ def _figure(
     # of others: their colours may come again, ours not
     turns = [divmod(place, len(rest)) for place in range(len(sources) - 1)]
     roles = [own, *(rest[place] for _, place in turns)]
-    shapes = [SHAPES[0], *(SHAPES[(1 + place + turn) % len(SHAPES)] for turn, place in turns)]
-    coded = series_coded("source:N", sources, dict(zip(sources, roles, strict=True)))
-    title = f"{SAMPLES} and device"
-    doubling = exactly(counts[0], counts[-1], type="log", base=2, padding=12)
+    shapes = [
+        charts.SHAPES[0],
+        *(charts.SHAPES[(1 + place + turn) % len(charts.SHAPES)] for turn, place in turns),
+    ]
+    coded = charts.series_coded("source:N", sources, dict(zip(sources, roles, strict=True)))
+    title = f"{charts.SAMPLES} and device"
+    doubling = charts.exactly(counts[0], counts[-1], type="log", base=2, padding=12)
     whole = alt.Axis(values=counts, format=",d", labelOverlap="greedy")
     few = alt.Axis(format="~g", tickCount=5)
-    base = chart_of(rows, exact=True).encode(
+    base = charts.chart_of(rows, exact=True).encode(
         x=alt.X("devices:Q", title="devices", scale=doubling, axis=whole),
-        y=alt.Y("throughput:Q", title=title, scale=TO_ZERO, axis=few),
+        y=alt.Y("throughput:Q", title=title, scale=charts.TO_ZERO, axis=few),
         **coded,
     )
-    tooltip = tips(
+    tooltip = charts.tips(
         {
             "source:N": "answer of",
             "devices:Q ,": "",
@@ -183,13 +172,13 @@ def _figure(
             "ratio:Q .3~r": f"times the seconds of {OURS}",
         }
     )
-    line, dot = lines(base, tooltip, {"strokeWidth": 1.6}, size=46, filled=True, opacity=0.9)
-    dot = dot.encode(shape=series_shape("source:N", sources, shapes))
+    line, dot = charts.lines(base, tooltip, {"strokeWidth": 1.6}, size=46, filled=True, opacity=0.9)
+    dot = dot.encode(shape=charts.series_shape("source:N", sources, shapes))
     return Figure(
         f"beside-{place}",
         each.label,
         f"Global batch {each.batch:,}; ideal scaling would be level.",
-        with_names(sized(alt.layer(line, dot), HEIGHT), sources),
+        charts.with_names(charts.sized(alt.layer(line, dot), HEIGHT), sources),
         2 * len(rows),
         abreast=abreast,
     )

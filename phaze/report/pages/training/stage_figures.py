@@ -65,17 +65,12 @@ def loss_figure(steps: Sequence[StepRecord]) -> Figure:
 
 def processor_figure(stages: Sequence[StageRecord]) -> Figure | None:
     """Processor time of each stage's passes; None where the plan's file predicts none."""
-    bars = [
-        bar
-        for stage in stages
-        for bar in _pair(
-            stage,
-            {
-                "forward": (stage.measured.forward_processor_s, stage.predicted.forward_s),
-                "backward": (stage.measured.backward_processor_s, stage.predicted.backward_s),
-            },
-        )
-    ]
+    bars: list[Bar] = []
+    for stage in stages:
+        measured, predicted = stage.measured, stage.predicted
+        forward = measured.forward_processor_s, predicted.forward_s
+        backward = measured.backward_processor_s, predicted.backward_s
+        bars += _pair(stage, {"forward": forward, "backward": backward})
     if not any(bar.which == PREDICTED for bar in bars):
         return None
     caption = (
@@ -123,35 +118,29 @@ def _errors(stages: Sequence[StageRecord]) -> Table:
 def step_figure(stages: Sequence[StageRecord]) -> Figure:
     """What each stage does in a step by the wall clock."""
     bars: list[Bar] = []
-    rows: list[dict[str, str]] = []
     for stage in stages:
-        values = {
-            what: (getattr(stage.measured, f"{what}_s"), getattr(stage.predicted, f"{what}_s"))
-            for what in ACTIVITIES
-        }
-        bars += _pair(stage, values)
+        both = (stage.measured, stage.predicted)
+        bars += _pair(stage, {what: _seconds(both, what) for what in ACTIVITIES})
     unit = unit_for(max(bar.value for bar in bars))
-    for stage in stages:
-        for which in (MEASURED, PREDICTED):
-            mine = [
-                bar for bar in bars if (bar.row, bar.which) == (f"stage {stage.stage + 1}", which)
-            ]
-            if mine:
-                row = {"stage": str(stage.stage + 1), "": which}
-                row |= {f"{what} {unit.name}": "" for what in ACTIVITIES}
-                row |= {
-                    f"{each.what} {unit.name}": number(each.value * unit.per_second)
-                    for each in mine
-                }
-                rows.append(row)
+    rows = dict[tuple[str, str], dict[str, str]]()
+    for bar in bars:
+        head = {"stage": bar.row.removeprefix("stage "), "": bar.which}
+        empty = {f"{what} {unit.name}": "" for what in ACTIVITIES}
+        row = rows.setdefault((bar.row, bar.which), head | empty)
+        row[f"{bar.what} {unit.name}"] = number(bar.value * unit.per_second)
     caption = (
         "Seconds of a step by the clock on the wall. Waiting for tensors of other stages is idle; "
         "communication is adding up parts of products, gradients and norms, with waiting for the "
         "slowest of those who take part."
     )
-    shown = Table.of("What each stage does in a step", rows, words={""})
+    shown = Table.of("What each stage does in a step", rows.values(), words={""})
     name, title = "step-seconds", "Where a step goes"
     return _stacked(name, title, caption, bars, unit.per_second, unit.name, shown, ACTIVITIES)
+
+
+def _seconds(both: Sequence[object], what: str) -> tuple[float | None, float | None]:
+    measured, predicted = (getattr(each, f"{what}_s") for each in both)
+    return measured, predicted
 
 
 def memory_figure(stages: Sequence[StageRecord]) -> Figure:

@@ -16,9 +16,9 @@ from phaze.report.pages.training.stage_figures import (
     within,
 )
 from phaze.report.pages.training.timeline_figure import timeline_figure
+from phaze.report.sentences.designs import capitalised
 from phaze.report.table import Table
 from phaze.runtime.training.records import CheckRecord, JobRecord, TrainRecord
-from phaze.studies.wording import capitalised
 from phaze_common.numbers import percent, time_text
 
 SHARED_CORES = (
@@ -31,15 +31,15 @@ def training_report(
     record: TrainRecord, job: JobRecord, predicted: PipelineReport | None
 ) -> Report:
     """The page of one training."""
+    check, steps = record.check, f"{record.processes} processes, {len(record.steps)} steps"
     return Report(
         title=f"The training of {label(record.model)}",
-        subtitle=f"{record.processes} processes, {len(record.steps)} steps on {record.data} data, "
-        f"{record.dtype}",
+        subtitle=f"{steps} on {record.data} data, {record.dtype}",
         answer=training_words(record),
         numbers=tuple(training_numbers(record)),
         reasons=(),
         sections=training_sections(record, job, predicted),
-        warnings=() if record.check is None or record.check.equal else (check_words(record.check),),
+        warnings=() if check is None or check.equal else (check_words(check),),
     )
 
 

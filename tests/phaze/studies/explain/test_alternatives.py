@@ -11,9 +11,9 @@ import pytest
 
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.results import Status
+from phaze.report.sentences.differences import terms_of
 from phaze.studies.explain.alternatives import alternative
 from phaze.studies.explain.constraints import read_constraint
-from phaze.studies.explain.reasons import terms_of
 from phaze.studies.explain.repeat import best_design, repeat_search
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from Estimator.plans.results import Status
-from phaze.studies.explain.other_plans import other_plans
-from phaze.studies.limits.gains import steps
+from phaze.report.sentences.gains import steps
+from phaze.report.sentences.other_plans import other_plans
 from Solver.results import AxisValue, AxisValues
 
 BEST = 100.0

@@ -11,12 +11,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phaze.report.sentences.designs import part_text, times_what
+from phaze.report.sentences.explanation import explain
+from phaze.report.sentences.operators import blame_s
+from phaze.runs.accelerator_values import accelerator_values
 from phaze.runs.finished_run import open_run
-from phaze.studies.explain.attribution import blame_s
-from phaze.studies.explain.designs import accelerator_values
-from phaze.studies.explain.explanation import explain
 from phaze.studies.explain.repeat import repeat_search
-from phaze.studies.wording import part_text, times_what
 from phaze_common.errors import InputError
 from phaze_common.numbers import number, percent, size_text, time_text
 from phaze_common.progress import SilentProgress

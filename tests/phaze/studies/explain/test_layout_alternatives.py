@@ -14,13 +14,13 @@ from Estimator.plans.assignment import Assignment
 from Estimator.plans.axes import plan_axis
 from Estimator.plans.results import Status
 from phaze.report.pages.axis_figures import Sensitivity, axis_table
+from phaze.report.sentences.other_plans import other_plans
 from phaze.report.table import Table
 from phaze.report.tables.search_tables import size_table
 from phaze.runs.design_tables import CONSECUTIVE, LAYER_GROUPS, complete_designs, lacking_columns
 from phaze.runs.finished_run import FinishedRun
 from phaze.studies.explain.alternatives import alternative
 from phaze.studies.explain.constraints import read_constraint
-from phaze.studies.explain.other_plans import other_plans
 from phaze.studies.explain.repeat import RepeatedSearch, repeat_search
 from phaze_common.choices import KeyExchange, TensorLayout
 from phaze_common.progress import SilentProgress

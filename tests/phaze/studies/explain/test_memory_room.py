@@ -8,14 +8,14 @@ from dataclasses import replace
 
 import pytest
 
+from phaze.report.sentences.designs import capitalised, tight_memory_text
+from phaze.report.sentences.explanation import explain
 from phaze.report.tables.explain_tables import print_explanation
 from phaze.report.tables.sweep_tables import result_text
 from phaze.runs.finished_run import open_run
-from phaze.studies.explain.explanation import explain
 from phaze.studies.explain.repeat import request_of, run_of
 from phaze.studies.limits.memory_room import MOST_SHARE, tight_memory
 from phaze.studies.sweep.results import point_result
-from phaze.studies.wording import capitalised, tight_memory_text
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
 from phaze_common.units import GIB

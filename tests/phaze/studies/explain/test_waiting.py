@@ -12,11 +12,11 @@ from functools import cache
 import pytest
 
 import phaze
-from phaze.report.glossary import used_in
+from phaze.report.sentences.designs import plan_text
+from phaze.report.sentences.explanation import explain
+from phaze.report.sentences.glossary import used_in
 from phaze.report.trace.timeline import timeline_of
 from phaze.runs.finished_run import FinishedRun
-from phaze.studies.explain.explanation import explain
-from phaze.studies.wording import plan_text
 from phaze_common.numbers import percent
 from Solver.plan_report import PlanReport
 

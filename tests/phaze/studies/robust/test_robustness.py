@@ -12,7 +12,8 @@ import pytest
 
 import phaze
 from phaze import run_solver
-from phaze.report.tables.robust_tables import MOST_CONTENDERS, contender_table, sentences
+from phaze.report.sentences.robustness import robustness_sentences
+from phaze.report.tables.robust_tables import MOST_CONTENDERS, contender_table
 from phaze.runs.finished_run import open_run
 from phaze.settings.resolve import resolve
 from phaze.studies.robust.contenders import rows_of
@@ -194,7 +195,7 @@ def test_samples_in_which_nothing_works_are_told_and_are_nobodys_regret(
         assert each.fails <= each.expected_regret
     assert any(
         f"in {answer.samples_without_any} of 5 samples no design" in line
-        for line in sentences(answer)
+        for line in robustness_sentences(answer)
     )
 
 

@@ -12,8 +12,8 @@ import pytest
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
 from phaze import run_solver
 from phaze.runs.finished_run import FinishedRun, open_run
+from phaze.runs.robustness import FILE, Robustness, kept_robustness
 from phaze.settings.resolve import resolve
-from phaze.studies.robust.records import FILE, Robustness, kept_robustness
 from phaze.studies.robust.robustness import robustness
 from phaze.studies.robust.sampled_space import SampledSpace
 from phaze.studies.robust.sampling import Sampler, physics_of, sampled_factors, searched_again

@@ -7,13 +7,13 @@ import yaml
 from sweep_cases import CLUSTER, SMALL, small_sweep, write
 
 from Estimator.plans.results import Breakdown
+from phaze.report.sentences.designs import degrees_text
 from phaze.settings.problem import graph_keys
 from phaze.studies.sweep import points as sweep_points
 from phaze.studies.sweep.axes import read_sweep
 from phaze.studies.sweep.points import key_of
 from phaze.studies.sweep.results import PlanRow
 from phaze.studies.sweep.run import resolved_points
-from phaze.studies.wording import degrees_text
 from phaze_common.choices import KeyExchange, TensorLayout
 from phaze_common.file_formats import POINT
 from phaze_common.records import to_record

@@ -1,5 +1,4 @@
-"""What is said beside the tables of a search of chips: what they leave out, and what is better
-beyond its space."""
+"""What the tables of a search of chips leave out, and what is better beyond its space."""
 
 from __future__ import annotations
 
@@ -7,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet
+from phaze.report.sentences.designs import EQUAL, listed, times_what
 from phaze.settings.problem import DESIGNED
-from phaze.studies.wording import EQUAL, listed, times_what
 from phaze_common.numbers import gib, number
 from phaze_common.units import MIB
 
@@ -21,51 +20,50 @@ GIGA = 1e9
 
 
 def better_beyond(result: SearchResult) -> str:
-    """That a known chip which the space has not is better than the best of it, and why it is not
-    there; empty: none is.
+    """That a known chip outside the space is better, and why it is not there; empty: none is.
 
     Chips that are beyond the limits of the study do not count.
     """
     best, space = result.best, _space_of(result)
     if best is None or space is None:
         return ""
-    beating = [point for point in result.references if point.value > best.value * (1.0 + EQUAL)]
-    absent = [
-        (point, absence(point.accelerator, space))
-        for point in beating
-        if _allowed(point.accelerator, space)
+    better = [
+        point
+        for point in result.references
+        if point.value > best.value * (1.0 + EQUAL)
+        and _allowed(point.accelerator, space)
+        and absence(point.accelerator, space)
     ]
-    better = [(point, why) for point, why in absent if why]
     if not better:
         return ""
-    most, why = max(better, key=lambda each: each[0].value)
-    others = sorted({point.name for point, _ in better} - {most.name})
+    most = max(better, key=lambda point: point.value)
+    others = sorted({point.name for point in better} - {most.name})
     besides = f", and {listed(others)} more than it too" if others else ""
     return (
-        f"{most.name}, which is not in this space ({why}), reaches "
-        f"{times_what(most.value / best.value)} the best found here "
-        f"does{besides}; what is proven is about the chips of the space {space.name} alone"
+        f"{most.name}, which is not in this space ({absence(most.accelerator, space)}), reaches "
+        f"{times_what(most.value / best.value)} the best found here does{besides}; what is "
+        f"proven is about the chips of the space {space.name} alone"
     )
 
 
 def missing_sizes(result: SearchResult) -> str:
-    """Which memory sizes of the space the tables lack, because bounds closed them before their best
-    was known; empty: none."""
+    """Which memory sizes of the space the tables lack, because bounds pruned them; empty: none."""
     space = _space_of(result)
     if result.best is None or space is None:
         return ""
-    told = {point.hbm_bytes for point in result.per_hbm} | {row.hbm_bytes for row in result.rows}
-    labels = {
-        label: space.platform.memory(label).capacity_bytes for label in space.axes.memory or ()
-    }
-    lacking = {label: size for label, size in labels.items() if size not in told}
+    shown = {each.hbm_bytes for each in result.per_hbm} | {row.hbm_bytes for row in result.rows}
+    lacking = {}
+    for label in space.axes.memory or ():
+        size = space.platform.memory(label).capacity_bytes
+        if size not in shown:
+            lacking[label] = size
     if not lacking:
         return ""
     sizes = listed([f"{gib(size)} GiB" for size in sorted({*lacking.values()})])
     return (
         f"not in these tables: {sizes}, which cannot be the best of all, as bounds show before "
-        "more is known of them; a search "
-        f"of that memory alone tells it (--memory {' '.join(lacking)})"
+        "more is known of them; a search of that memory alone tells it "
+        f"(--memory {' '.join(lacking)})"
     )
 
 
@@ -76,20 +74,17 @@ def absence(chip: Accelerator, space: DesignSpace) -> str:
     foreign = list(_foreign(chip, space))
     if foreign:
         return f"{listed(foreign)} {'is' if len(foreign) == 1 else 'are'} not on its axes"
+    keep, area = space.keep, f"its {number(chip.area_mm2)} mm2"
     if chip.area_mm2 > space.budget_mm2:
-        return (
-            f"its {number(chip.area_mm2)} mm2 are beyond the budget of "
-            f"{number(space.budget_mm2)} mm2"
-        )
-    single = (space.keep.any_single_tc and chip.num_tc == 1) or (
-        space.keep.any_single_vc and chip.num_vc == 1
+        return f"{area} are beyond the budget of {number(space.budget_mm2)} mm2"
+    one_tc, one_vc = (
+        keep.any_single_tc and chip.num_tc == 1,
+        keep.any_single_vc and chip.num_vc == 1,
     )
-    least = space.keep.minimum_area_fraction * space.budget_mm2
-    return (
-        ""
-        if single or chip.area_mm2 >= least
-        else f"its {number(chip.area_mm2)} mm2 are less than the {number(least)} mm2 it keeps"
-    )
+    least = keep.minimum_area_fraction * space.budget_mm2
+    if one_tc or one_vc or chip.area_mm2 >= least:
+        return ""
+    return f"{area} are less than the {number(least)} mm2 it keeps"
 
 
 def _foreign(chip: Accelerator, space: DesignSpace) -> Iterator[str]:

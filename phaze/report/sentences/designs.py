@@ -13,10 +13,8 @@ from phaze_common.units import MIB
 
 if TYPE_CHECKING:
     from Estimator.chips.accelerator import Accelerator
-    from Estimator.plans.assignment import Assignment
     from Estimator.plans.degrees import Degrees, UniformPlan
     from Estimator.plans.results import Breakdown
-    from phaze.studies.sweep.results import PointResult
     from Solver.chip_records import BoughtCluster
     from Solver.results import AxisValue, DesignPoint, HardwareReport, TightMemory
 
@@ -60,12 +58,10 @@ ALONG_THE_CRITICAL_PATH = (
 
 def unit_text(objective: Objective, combine: Combine | None) -> str:
     """The unit of what was maximised; ``combine`` is None for one model."""
+    if combine is None:
+        return UNITS[objective]
     mean = ", weighted mean" if combine is Combine.MEAN else ""
-    return (
-        OF_SEVERAL.get(combine, f"{UNITS[objective]}{mean}")
-        if combine is not None
-        else UNITS[objective]
-    )
+    return OF_SEVERAL.get(combine, f"{UNITS[objective]}{mean}")
 
 
 def unit_of(point: DesignPoint) -> str:
@@ -73,30 +69,19 @@ def unit_of(point: DesignPoint) -> str:
     return unit_text(point.objective, point.combine)
 
 
-def unit_of_result(result: PointResult) -> str:
-    """The unit of the value of a point of a sweep."""
-    return unit_text(
-        Objective(result.objective), Combine(result.combine) if result.combine else None
-    )
-
-
 def accelerator_text(accelerator: Accelerator) -> str:
-    """An accelerator in one line: ``8 TC 128x128, 2 VC 128, GLB 128 MiB`` (tensor cores as depth x
-    width)."""
-    text = (
-        f"{accelerator.num_tc} TC {accelerator.depth}x{accelerator.width}, {accelerator.num_vc} VC "
-        f"{accelerator.width_vc}, GLB {number(accelerator.glb_bytes / MIB)} MiB"
-    )
-    if accelerator.memory_system is not None:
-        kind, _, stacks = accelerator.memory_system.partition(":")
+    """An accelerator, tensor cores as depth x width: ``8 TC 128x128, 2 VC 128, GLB 128 MiB``."""
+    chip = accelerator
+    text = f"{chip.num_tc} TC {chip.depth}x{chip.width}, {chip.num_vc} VC {chip.width_vc}"
+    text += f", GLB {number(chip.glb_bytes / MIB)} MiB"
+    if chip.memory_system is not None:
+        kind, _, stacks = chip.memory_system.partition(":")
         text += f", {stacks} x {kind}"
-    if accelerator.links is not None:
-        text += f", {own_links(accelerator.links).words}"
-    return (
-        text
-        if accelerator.frequency_hz is None
-        else f"{text}, {number(accelerator.frequency_hz / GIGA)} GHz"
-    )
+    if chip.links is not None:
+        text += f", {own_links(chip.links).words}"
+    if chip.frequency_hz is not None:
+        text += f", {number(chip.frequency_hz / GIGA)} GHz"
+    return text
 
 
 def hardware_text(accelerator: Accelerator | None, hardware: HardwareReport) -> str:
@@ -106,19 +91,17 @@ def hardware_text(accelerator: Accelerator | None, hardware: HardwareReport) -> 
 
 def exposed_s(breakdown: Breakdown) -> dict[str, float]:
     """Seconds by part (a key of ``PARTS``) that add up to the iteration, the largest first."""
-    parts = {name: getattr(breakdown, f"{name}_s") for name in PARTS}
-    return dict(sorted(parts.items(), key=lambda item: -item[1]))
+    return _largest_first({name: getattr(breakdown, f"{name}_s") for name in PARTS})
 
 
 def hidden_s(breakdown: Breakdown) -> dict[str, float]:
-    """Seconds of communication that runs beside computation, by part, the largest first; without
-    what is nothing."""
+    """Seconds of communication that is hidden, by part, the largest first; none is left out."""
     parts = {name: getattr(breakdown, f"hidden_{name}_s", 0.0) for name in PARTS}
-    return {
-        name: seconds
-        for name, seconds in sorted(parts.items(), key=lambda item: -item[1])
-        if seconds > 0.0
-    }
+    return _largest_first({name: seconds for name, seconds in parts.items() if seconds > 0.0})
+
+
+def _largest_first(parts: dict[str, float]) -> dict[str, float]:
+    return dict(sorted(parts.items(), key=lambda item: -item[1]))
 
 
 def plan_extras(plan: UniformPlan) -> tuple[str, ...]:
@@ -127,36 +110,37 @@ def plan_extras(plan: UniformPlan) -> tuple[str, ...]:
 
 
 def _overlaps(plan: UniformPlan) -> tuple[str, ...]:
-    named = {
-        str(plan.state_formats): bool(plan.state_formats),
-        "overlapped gradients": bool(plan.overlap_gradients),
-        "overlapped tensor parallelism": bool(plan.overlap_tensor),
-    }
+    return _applying(
+        {
+            str(plan.state_formats): bool(plan.state_formats),
+            "overlapped gradients": bool(plan.overlap_gradients),
+            "overlapped tensor parallelism": bool(plan.overlap_tensor),
+        }
+    )
+
+
+def _applying(named: dict[str, bool]) -> tuple[str, ...]:
     return tuple(words for words, applies in named.items() if applies)
 
 
 def plan_choices(plan: UniformPlan) -> tuple[str, ...]:
-    """What a plan does beside its degrees, micro-batches and recomputation, in words; what is
-    switched off is left out."""
-    named = {
-        f"products in {plan.panels} panels": plan.panels > 1,
-        f"{plan.interleave} chunks per stage": plan.interleave > 1,
-        "sequence parallelism": plan.sequence_parallel,
-        f"ZeRO stage {plan.zero_stage}": plan.zero_stage > 0,
-        f"{plan.offload} in host memory": bool(plan.offload),
-        _order_text(plan.group_order): plan.group_order is not GroupOrder.DATA_INNER,
-    }
-    return tuple(words for words, applies in named.items() if applies)
-
-
-def _order_text(order: GroupOrder | Assignment) -> str:
-    """``order tensor-pipeline-data``, or how many devices of each axis lie in every tier."""
-    return f"order {order}" if isinstance(order, GroupOrder) else f"tiers {order}"
+    """What a plan does besides its degrees, micro-batches and recomputation, if anything."""
+    order = plan.group_order  # of the groups, or how many devices of each lie in every tier
+    kind = "order" if isinstance(order, GroupOrder) else "tiers"
+    return _applying(
+        {
+            f"products in {plan.panels} panels": plan.panels > 1,
+            f"{plan.interleave} chunks per stage": plan.interleave > 1,
+            "sequence parallelism": plan.sequence_parallel,
+            f"ZeRO stage {plan.zero_stage}": plan.zero_stage > 0,
+            f"{plan.offload} in host memory": bool(plan.offload),
+            f"{kind} {order}": order is not GroupOrder.DATA_INNER,
+        }
+    )
 
 
 def axis_value_text(value: AxisValue) -> str:
-    """A value of an axis; where it stands for all assignments to tiers, with the one that the best
-    of these plans has."""
+    """A value of an axis; assignments to tiers with that of the best of their plans."""
     if value.value != GroupOrder.TIERS.value:
         return value.value
     orders = {plan.group_order for plan in value.plans.values()} - {*GroupOrder}
@@ -165,14 +149,12 @@ def axis_value_text(value: AxisValue) -> str:
 
 
 def plan_text(plan: UniformPlan) -> str:
-    """``tp 1 x pp 10 x dp 100``, and every other degree above 1: ``tp 1 x pp 2 x dp 4 x cp 8
-    (ring), ep 2``."""
+    """``tp 1 x pp 2 x dp 4 x cp 8 (ring), ep 2``: degrees but tp, pp and dp where above 1."""
     return _with_others(f"tp {plan.tp} x pp {plan.pp} x dp {plan.dp}", plan)
 
 
 def degrees_text(plan: UniformPlan) -> str:
-    """As ``plan_text`` under the heading "tp x pp x dp": ``1 x 10 x 100``, ``1 x 2 x 4 x cp 8
-    (ring), ep 2``."""
+    """As ``plan_text`` under the heading "tp x pp x dp": ``1 x 2 x 4 x cp 8 (ring), ep 2``."""
     return _with_others(f"{plan.tp} x {plan.pp} x {plan.dp}", plan)
 
 
@@ -200,43 +182,33 @@ def whole_plan_text(plan: UniformPlan) -> str:
     return ", ".join([summary_text(plan), *_overlaps(plan)])
 
 
-def summary_text(plan: UniformPlan) -> str:
-    """A plan in one line, but for what runs beside computation."""
-    always = (
-        plan_text(plan),
-        f"micro-batch {plan.micro_batch_size}",
-        f"recomputation {plan.recompute}",
-    )
-    return ", ".join([*always, *plan_choices(plan)])
+def summary_text(plan: UniformPlan, degrees: str = "") -> str:
+    """A plan in one line, but for what runs beside computation; ``degrees`` may be in words."""
+    always = f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}"
+    return ", ".join([degrees or plan_text(plan), *always, *plan_choices(plan)])
 
 
 def tight_memory_text(tight: TightMemory, best: DesignPoint) -> str:
-    """That the optimum leaves little memory, and what leaving room costs; in sentences without the
-    last full stop."""
+    """That the optimum leaves little memory, and what leaving room costs; no last full stop."""
     what = "plan on the same chip" if best.accelerator is not None else "plan"
+    most, other = percent(tight.most_share), tight.runner_up
     filled = (
-        f"the optimum fills {percent(tight.used_share)} of the memory, more than "
-        f"{percent(tight.most_share)}: fragmentation or a larger framework could overflow it"
+        f"the optimum fills {percent(tight.used_share)} of the memory, more than {most}: "
+        "fragmentation or a larger framework could overflow it"
     )
-    other = tight.runner_up
     if other is None:
-        return f"{filled}. No {what} uses at most {percent(tight.most_share)}"
-    plans = "; ".join(
-        f"{label(name)} with {whole_plan_text(plan)}" for name, plan in other.models.items()
-    )
+        return f"{filled}. No {what} uses at most {most}"
+    texts = {label(name): whole_plan_text(plan) for name, plan in other.models.items()}
+    plans = "; ".join(f"{name} with {text}" for name, text in texts.items())
     used = max(plan.memory_bytes for plan in other.models.values()) / other.hbm_bytes
     less = 1.0 - other.value / best.value
     cost = f"{percent(less)} less" if less > EQUAL else "just as good"
     reached = f"{number(other.value)} {unit_of(other)}, {cost}, in {percent(used)} of the memory"
-    return (
-        f"{filled}. The best {what} that uses at most {percent(tight.most_share)} reaches "
-        f"{reached}: {plans}"
-    )
+    return f"{filled}. The best {what} that uses at most {most} reaches {reached}: {plans}"
 
 
 def times_what(ratio: float) -> str:
-    """``1.35 times what`` or, where that tells little, ``8.7% more than``; below 1 ``46% less
-    than``."""
+    """``1.35 times what``, ``8.7% more than`` or ``46% less than``."""
     if ratio >= 1.1:
         return f"{number(ratio, 3)} times what"
     if abs(ratio - 1.0) <= EQUAL:
@@ -262,13 +234,8 @@ def part_text(name: str) -> str:
 def bought_text(bought: BoughtCluster) -> str:
     """What was bought for a plan, what it cost, and what the money would have bought."""
     devices = "1 device" if bought.devices == 1 else f"{bought.devices:,} devices"
-    paid = (
-        f"{devices} bought for {number(bought.cluster_usd)} $ with servers and network, "
-        f"{number(bought.left_usd)} $ left"
-    )
+    paid = f"bought for {number(bought.cluster_usd)} $ with servers and network"
+    rest = f"would buy more than the {bought.most_devices:,} devices that there may be"
     if bought.money_binds:
-        return f"{paid}; the money buys at most {bought.affordable_devices:,} of this chip"
-    return (
-        f"{paid}; the money would buy more than the {bought.most_devices:,} devices that there "
-        "may be"
-    )
+        rest = f"buys at most {bought.affordable_devices:,} of this chip"
+    return f"{devices} {paid}, {number(bought.left_usd)} $ left; the money {rest}"

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from Estimator.plans.results import Status
 from Solver.results import DesignPoint, Limit
 
+NOT_GIVEN = "-"
+
 
 @dataclass(frozen=True)
 class Term:
-    """One part of an iteration of ``model``, in seconds, in two designs: what the breakdown calls
-    it, without its ``_s``."""
+    """A part of an iteration of ``model`` in two designs, called as in the breakdown."""
 
     model: str
     name: str
@@ -36,8 +37,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What a run would have answered under other circumstances (``asked``, as typed): the best
-    design of then, ``point``.
+    """What a run would have answered under other circumstances, written as ``asked``.
 
     ``same`` is the objective of the run's own design with its best plans of then over what it was,
     None where none of them fits or it could not be built within the limits, for which
@@ -58,8 +58,7 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why the best design of a run is the best: ``answer`` in a sentence, what it leads by, what
-    binds, and alternatives.
+    """Why the best design of a run is the best: its lead, its limits, and alternatives.
 
     All texts are whole sentences. ``limits`` are in the order of ``limits_in_words``, what matters
     most first.
@@ -77,8 +76,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Change:
-    """An input (a key of study.yaml, or a version in the manifest) that differs between two
-    runs."""
+    """What differs between two runs: a key of study.yaml, a version, a field of the answer."""
 
     key: str
     before: str
@@ -87,8 +85,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Exchange:
-    """The objective of a design when only some inputs change: ``what`` in words, and the value
-    (None: it does not fit)."""
+    """The objective of a design when only some inputs change; None where it does not fit."""
 
     what: str
     value: float | None
@@ -101,9 +98,7 @@ class Comparison:
     before: str  # name of the run
     after: str
     changes: tuple[Change, ...]
-    answers: tuple[
-        Change, ...
-    ]  # fields of the best design that differ: accelerator axes, plan, HBM, objective
+    answers: tuple[Change, ...]  # fields of the best design
     terms: tuple[Term, ...]  # best_s before, other_s after
     exchanges: tuple[Exchange, ...]
     sentences: tuple[str, ...]

@@ -1,7 +1,9 @@
 """What a circumstance brings, as a fraction and in words."""
 
-from phaze.studies.wording import EQUAL
-from phaze_common.numbers import number, percent
+from phaze.report.sentences.designs import EQUAL
+from phaze_common.numbers import number, percent, size_text
+from phaze_common.units import GIB
+from Solver.results import DesignPoint
 
 HARDLY = 0.01
 
@@ -25,7 +27,17 @@ def gained(gain: float) -> str:
 
 
 def steps(one: float, step: str, plenty: float, rest: str) -> str:
-    """What one step and plenty of a resource bring; a step that is too small to be of use is told
-    as that."""
+    """What one step and plenty of a resource bring, also where the step is too small."""
     first = f"{step} brings {gained(one)}" if one > EQUAL else f"{step} alone is of no use yet"
     return f"{first}, {rest} {'brings ' if one <= EQUAL else ''}{gained(plenty)}"
+
+
+def memory_limit_text(best: DesignPoint, one: float, plenty: float) -> str:
+    """What one GiB more and any amount of memory bring ``best``, in a sentence."""
+    fullest = max(plan.memory_bytes for plan in best.models.values())
+    given = best.hbm_bytes / GIB
+    used = f"the fullest stage uses {size_text(fullest)} of {size_text(best.hbm_bytes)}"
+    if plenty <= EQUAL:
+        return f"HBM capacity does not bind: {used}, and no plan that needs more is better."
+    step = f"one more GiB ({number(given)} to {number(given + 1)})"
+    return f"HBM capacity {binds(plenty)}: {used}; {steps(one, step, plenty, 'any amount of it')}."

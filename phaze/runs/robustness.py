@@ -1,5 +1,4 @@
-"""What is known of a best design once constants are sampled, and the file of it in the folder of
-the run."""
+"""What is known of a best design once constants are sampled, as a file of its run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,7 @@ FILE = "robust.json"
 
 @dataclass(frozen=True)
 class Contender:
-    """A design under all samples in which any works: how often it is best, and what choosing it
-    costs, as a share of the best.
+    """A design under all samples in which any works; regrets are shares of the best there.
 
     ``wins`` are the samples in which no design is better, as a share; equally good ones all win. In
     a share ``fails`` of them it exceeds what a chip of the space may take, or no plan fits;
@@ -51,8 +49,7 @@ class Influence:
 
 @dataclass(frozen=True)
 class Searched:
-    """How the space was searched under samples: the ``designs`` bounded under each of them, and how
-    many were looked at closer.
+    """How the space was searched: ``designs`` were bounded under each sample.
 
     Per sample ``scheduled`` designs were priced and scheduled and ``evaluated`` ones had their best
     plans found, contenders not counted. In ``proven`` samples no design of the space is better than

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from Estimator.plans.axes import plan_axis
 from Estimator.plans.results import Status
 from GraphExtractor.names import label
-from phaze.studies.wording import EQUAL, axis_value_text, listed
+from phaze.report.sentences.designs import EQUAL, axis_value_text, capitalised, listed
 from phaze_common.numbers import at_least, percent
 from Solver.results import AxisValue, AxisValues, DesignPoint
 
@@ -16,8 +16,7 @@ SWITCHED = {"true": "on", "false": "off"}
 
 
 def other_plans(best: DesignPoint) -> Iterator[str]:
-    """For every axis of the plan that has several values, how much longer the fastest plans with
-    the others take."""
+    """How much longer the fastest plans with other values take, for every axis of the plan."""
     for axis in best.axes:
         if axis.model is not None:
             yield _other_values(axis, f" of {label(axis.model)}" if len(best.models) > 1 else "")
@@ -25,28 +24,19 @@ def other_plans(best: DesignPoint) -> Iterator[str]:
 
 def _other_values(axis: AxisValues, of_the_model: str) -> str:
     words, best = f"{plan_axis(axis.axis).axis.title}{of_the_model}", axis.optimum.reached
-    others = sorted(
-        (value for value in axis.values if value.value != axis.chosen),
-        key=lambda value: -value.bound,
-    )
+    others = [value for value in axis.values if value.value != axis.chosen]
+    others.sort(key=lambda value: -value.bound)
     named = others if len(others) <= FEW + 1 else others[:FEW]
     said = [f"{_shown(value)} {_longer(value, best)}" for value in named]
     if len(others) > len(named):
-        nearest = others[FEW]
-        least = best / nearest.bound - 1 if nearest.status is not Status.INFEASIBLE else None
-        rest = (
-            "do not fit"
-            if least is None
-            else f"take {at_least(least, 'longer')}"
-            if least > EQUAL
-            else "are no faster"
-        )
+        nearest, rest = others[FEW], "do not fit"
+        if nearest.status is not Status.INFEASIBLE:
+            least = best / nearest.bound - 1
+            rest = f"take {at_least(least, 'longer')}" if least > EQUAL else "are no faster"
         which = " compared" if len(axis.values) < axis.values_there_are else ""
         said.append(f"{len(others) - len(named)} others{which} {rest}")
-    return (
-        f"{words[0].upper()}{words[1:]} {_shown(axis.optimum)} is best, all else chosen anew: "
-        f"{listed(said)}."
-    )
+    chosen = f"{capitalised(words)} {_shown(axis.optimum)}"
+    return f"{chosen} is best, all else chosen anew: {listed(said)}."
 
 
 def _longer(value: AxisValue, best: float) -> str:
@@ -56,14 +46,10 @@ def _longer(value: AxisValue, best: float) -> str:
     least, most = best / value.bound - 1, best / value.reached - 1
     if most <= least + EQUAL:
         return f"takes {percent(most)} longer" if most > EQUAL else "takes as long"
-    known = (
-        least > EQUAL and not percent(least).startswith("less") and percent(least) != percent(most)
-    )
-    return (
-        f"takes {percent(least)} to {percent(most)} longer"
-        if known
-        else f"takes at most {percent(most)} longer"
-    )
+    ends = percent(least), percent(most)
+    if least <= EQUAL or ends[0].startswith("less") or ends[0] == ends[1]:
+        return f"takes at most {ends[1]} longer"
+    return f"takes {ends[0]} to {ends[1]} longer"
 
 
 def _shown(value: AxisValue) -> str:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from Estimator.plans.axes import PLAN_AXES
-from phaze.report.conventions import MFU_OF_ANY
+from phaze.report.sentences.utilization import MFU_OF_ANY
 
 
 @dataclass(frozen=True)

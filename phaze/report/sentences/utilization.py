@@ -31,8 +31,7 @@ def mfu_meaning(sequence_length: int) -> str:
 
 
 def mfu_text(left_scores: float, all_scores: float | None, all_tflops: float | None = None) -> str:
-    """A utilisation and, where a mask leaves scores out, that of the other convention, which papers
-    often have.
+    """A utilisation, and that which counts scores that a mask leaves out, as papers often do.
 
     ``all_tflops`` are the TFLOP/s per device of that convention.
     """
