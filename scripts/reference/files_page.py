@@ -187,10 +187,10 @@ def _documents() -> Iterator[str]:
 def documents() -> Iterator[Document]:
     """Every file of which the code knows the keys."""
     from Estimator.profiled.machine import MachineRecord
+    from phaze.runs.robustness import Robustness
     from phaze.runs.run_directory import Manifest
     from phaze.runtime.training.checkpoints import Checkpoint
     from phaze.runtime.training.records import JobRecord, TrainRecord
-    from phaze.runs.robustness import Robustness
     from phaze.studies.sweep.store import FinishedPoint
     from phaze.studies.training_time.records import TrainingTime
     from Solver.designs.schedule_records import KeptSchedules
