@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from phaze.cli.parser import Parser
 from phaze_common.settings import Kind, Setting
 from tests.fuzzing.damage import NUMBERS, TEXTS
-from tests.fuzzing.targets import BASES
+from tests.fuzzing.targets import commands_of
 
 WRITTEN = frozenset({"output", "figures", "plot"})  # what is written must stay in the folder
 LEFT_OUT = frozenset({"--help", "-h", "--version", "--address"})
@@ -19,14 +19,14 @@ FILES = (
     *("/dev/zero", "empty.yaml", "folder.yaml", "loop.yaml", "binary.yaml", "mine.py", "runs.csv"),
     *("llama.json", "plan.yaml", "cluster.yaml", "device.yaml", "space.yaml"),
 )
+INSTEAD = (
+    *("num_tc=1", "num_tc=4,width=32", "pp=1", "tp=2", "chip=known", "recompute=full"),
+    *("hbm_size=2", "num_tc=0", "pp=10000000000"),
+)
 VALUES = {  # of flags that take few; processes are the kernel's to damage
     "executor": st.sampled_from(("joblib", "dask")),
     "workers": st.sampled_from(("1", "0", "-1", "x", "1.5", "nan")),
-    "instead": st.sampled_from(
-        ("num_tc=1", "num_tc=4,width=32", "pp=1", "tp=2", "chip=known", "recompute=full")
-        + ("hbm_size=2", "num_tc=0", "pp=10000000000")
-    )
-    | TEXTS,
+    "instead": st.sampled_from(INSTEAD) | TEXTS,
     "set": st.builds(
         "{}={}".format,
         st.sampled_from(("model", "tp", "hbm_size", "micro_batch_size", "nosuch", "device", "")),
@@ -43,7 +43,7 @@ def actions_of(parser: Parser) -> list[argparse.Action]:
 @st.composite
 def command_lines(draw: st.DrawFn, mode: str, parser: Parser) -> tuple[str, ...]:
     """A command of ``mode`` with one to three flags that may not fit, sometimes without its end."""
-    base = draw(st.sampled_from(BASES.get(mode, (mode,)))).split()
+    base = draw(st.sampled_from(commands_of(mode))).split()
     if draw(st.integers(0, 19)) == 19:
         base = base[: draw(st.integers(1, len(base)))]
     actions = st.lists(st.sampled_from(actions_of(parser)), min_size=1, max_size=3)

@@ -17,8 +17,8 @@ MOST_SENTENCES = 3
 MOST_LETTERS = 2000  # of a refusal: a list of known names may be long, an echo of the input may not
 LARGEST = 1e60  # of any number that is printed
 NEGATIVE = frozenset(  # words of names of numbers that may be
-    "bias change slope delta difference behind gap error slower exponent id spearman correlation".split()
-)
+    ("bias", "change", "slope", "delta", "difference", "behind", "gap", "error", "slower")
+).union(("exponent", "id", "spearman", "correlation"))
 FOREIGN = re.compile(
     r"Traceback \(most recent|^\S*Warning:|\w+Warning: |warnings\.warn|terminate called|Exception "
     r"ignored|C\+\+|Fatal Python|"

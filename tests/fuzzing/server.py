@@ -62,10 +62,8 @@ def serve(root: Path) -> None:
     _import_all()
     for line in sys.stdin:
         words = json.loads(line)
-        if words[0] == WARM:
-            outcome = Outcome(_warm(root, words[1:]))
-        else:
-            outcome = _forked(root, words)
+        warm = words[0] == WARM
+        outcome = Outcome(_warm(root, words[1:])) if warm else _forked(root, words)
         answers.write(json.dumps(asdict(outcome)) + "\n")
         answers.flush()
 
@@ -134,6 +132,8 @@ def _limit_passed(pid: int, wall_s: float) -> str | None:
 
 def _child(root: Path, files: dict[int, Path], words: list[str]) -> None:
     """The forked process: runs ``words`` and ends; never returns."""
+    from phaze.settings import folders
+
     status = 1
     try:
         os.setsid()
@@ -149,7 +149,7 @@ def _child(root: Path, files: dict[int, Path], words: list[str]) -> None:
         os.environ |= {"HOME": str(root / "live" / "home"), "COLUMNS": "200"}
         sys.argv = ["phaze", *words]
         _set_limits(words[0])
-        _write_below(work)
+        folders.REPOSITORY = work  # as where phaze is installed without its sources
         warnings.filterwarnings("default", category=RuntimeWarning)  # also those shown before
         status = _main(words)
     except SystemExit as stop:
@@ -170,14 +170,6 @@ def _set_limits(mode: str) -> None:
     if mode not in RESERVES_ADDRESSES:
         used = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE_BYTES
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY_BYTES, used + MEMORY_BYTES))
-
-
-def _write_below(folder: Path) -> None:
-    """Commands without an output write into the current folder, as where phaze is installed without
-    its sources."""
-    from phaze.settings import folders
-
-    folders.REPOSITORY = folder
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
         "prepopulate_estimates --config study.yaml",
     ),
     "study_device.yaml": (DEVICES,),
-    "plan.yaml": (PLAN,),
+    "plan.yaml": (PLAN, "training-time --plan plan.yaml --tokens 1e6"),
     "plan_chip.yaml": (PLAN_OF_CHIP,),
     "space.yaml": OF_CHIPS,
     "technology.yaml": OF_CHIPS,
@@ -74,7 +74,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "run/*.parquet": OF_RUNS,
     "run_device/best.json": (
         *("evaluate --plan run_device/best.json", "explain run_device"),
-        "trace run_device --output -",
+        *("trace run_device --output -", "training-time --plan run_device/best.json --tokens 1e6"),
     ),
     "sweep.yaml": (SWEEP, "sweep sweep.yaml --dry-run --output out_sweep"),
     "out_sweep/points/*/*": (SWEEP, REPORT_SWEEP),
@@ -107,33 +107,6 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "lookup_tables.json": (f"{AMPED_RUN} --lookup-tables lookup_tables.json",),
     "out_chakra/traces/iteration.0.et": (COMPARE,),
 }
-# What flags are added to, by mode; of a mode that is not here, the mode alone.
-BASES: dict[str, tuple[str, ...]] = {
-    "run_solver": (CHIPS, DEVICES, f"{CHIPS} --dry-run"),
-    "extract_graph": (
-        "extract_graph --config study.yaml",
-        f"extract_graph --model llama.json {SEQUENCE} --output out",
-    ),
-    "prepopulate_estimates": ("prepopulate_estimates --config study.yaml",),
-    "evaluate": (
-        *(PLAN, PLAN_OF_CHIP, "evaluate --plan run/best.json"),
-        "evaluate --plan run_device/best.json",
-    ),
-    "training-time": (
-        "training-time --plan plan.yaml --tokens 1e6",
-        "training-time --plan run_device/best.json --tokens 1e6",
-    ),
-    "validate": ("validate runs.csv --output out",),
-    "calibrate": (f"{CALIBRATE} gemm.csv",),
-    "sweep": (SWEEP,),
-    "report": (OF_RUNS[0], OF_RUNS[-1], REPORT_SWEEP),
-    "serve": ("serve missing",),  # one that is there would be served for ever
-    "explain": ("explain run", "explain run_device"),
-    "trace": ("trace run --output trace.json", "trace run_device --output -"),
-    "models": ("models gpt2", "models llama.json"),
-    "compare": (COMPARE,),
-    "accelerators": (CORES,),
-}
 # What base commands make, by the folder it lies in; graphs of the first are given to the others.
 BUILD = {
     "out": CHIPS,
@@ -143,9 +116,18 @@ BUILD = {
     "out_cores": f"{CORES.removesuffix('cores.json')}out_cores/Estimator/arch_configs/cores.json",
     "out_chakra": "export plan.yaml --to chakra --output out_chakra",
 }
+# What flags are put behind where no file of the mode is damaged; else it is what reads the file.
+ALONE = {"serve": "serve missing"}  # a run that is there would be served for ever
 # Run before all others: they need no solver and no library that starts threads.
 WARMING = (
     f"{DEVICES} --output out_warm",
     PLAN,
     f"extract_graph --model neox.json {SEQUENCE} --output out_warm",
 )
+
+
+def commands_of(mode: str) -> list[str]:
+    """Commands of a mode that flags may be put behind."""
+    every = dict.fromkeys(command for commands in TARGETS.values() for command in commands)
+    own = [command for command in every if command.split()[0] == mode]
+    return own or [ALONE.get(mode, mode)]
