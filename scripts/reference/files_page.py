@@ -12,7 +12,6 @@ from Estimator.plans.degrees import UniformPlan
 from phaze_common import file_formats
 from phaze_common.file_formats import FileFormat
 from phaze_common.quantities import unit_of_key
-from scripts.reference.key_meanings import EVERYWHERE, OF_RECORDS
 from scripts.reference.markdown import plain, table
 from scripts.reference.records import doc_of, keys_of, meaning_of, owner_of
 
@@ -264,21 +263,14 @@ def _is_more_than_a_plan(record: type[Any]) -> bool:
 
 
 def _meaning(record: type[Any], name: str) -> str:
-    """What a key means: by the code, else by the list of keys, else by the columns of the same
-    name.
+    """What a key means: by its record, else by the columns of the same name.
 
     Raises:
         KeyError: nothing says it; a comment behind the field is the place.
     """
     from phaze.runs.column_meanings import OF_DESIGNS, OF_PLANS
 
-    said = (
-        OF_RECORDS.get(f"{record.__name__}.{name}")
-        or OF_RECORDS.get(f"{owner_of(record, name).__name__}.{name}")
-        or meaning_of(record, name)
-        or EVERYWHERE.get(name)
-    )
-    return said or plain({**OF_PLANS, **OF_DESIGNS}[name])
+    return meaning_of(record, name) or plain({**OF_PLANS, **OF_DESIGNS}[name])
 
 
 @cache

@@ -29,11 +29,11 @@ class Checkpoint:
     """What a checkpoint is of: a plan after so many steps, on these data from this seed; losses up
     to there."""
 
-    step: int
-    plan: Plan
-    data: str
-    seed: int
-    losses: tuple[float, ...]
+    step: int  # its number
+    plan: Plan  # by value
+    data: str  # what was trained on
+    seed: int  # by which it repeats
+    losses: tuple[float, ...]  # of the steps so far
 
 
 def save(

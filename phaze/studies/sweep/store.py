@@ -37,11 +37,11 @@ class FinishedPoint:
     """A point's result, the seconds it took to compute (on ``machine``), and the digests of the
     files beside it."""
 
-    key: str
-    result: PointResult
-    seconds: float
+    key: str  # hash of all that the point depends on
+    result: PointResult  # what the search of the point answered
+    seconds: float  # that it took
     machine: str
-    files: dict[str, str]
+    files: dict[str, str]  # digests of the files beside it, by name
 
 
 class Store:
