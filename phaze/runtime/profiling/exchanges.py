@@ -19,7 +19,7 @@ from typing import Any
 from Estimator.profiled.machine import DeviceKind
 from Estimator.profiled.rows import CollectiveRow, Exchange, Timing
 from phaze.runtime.forked import die_with_parent, forking, stop_server
-from phaze.runtime.profiling.timing import Repeats, spread_of, timing_of
+from phaze.runtime.profiling.timing import Repeats, timing_of
 from phaze_common.errors import PhazeError
 
 CPU_SIZES = (2**12, 2**15, 2**18, 2**20, 2**22, 2**24)
@@ -194,12 +194,8 @@ def _timing(wanted: Wanted, rank: int, group: Any, device: str, repeats: Repeats
         for _ in range(IN_A_BLOCK):
             dist.barrier(group)
             samples.append(_seconds(run, device))
-        known = (
-            len(samples) >= repeats.least
-            and spread_of(samples) <= repeats.spread * sorted(samples)[len(samples) // 2]
-        )
-        spent = time.monotonic() - started > repeats.cap_s or len(samples) >= repeats.most
-        go_on.fill_(0.0 if known or spent else 1.0)
+        enough = repeats.enough([samples], started) or len(samples) >= repeats.most
+        go_on.fill_(0.0 if enough else 1.0)
         dist.broadcast(go_on, 0, group=group)
         if not go_on.item():
             return timing_of(samples)
