@@ -36,7 +36,6 @@ STATUSES = {
     "INTERRUPTED": "interrupted (Ctrl-C); the same command goes on where it was",
     "TERMINATED": "terminated; the same command goes on where it was",
 }
-COMMON = "flags of every mode"
 
 
 def page() -> str:
