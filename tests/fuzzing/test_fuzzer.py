@@ -41,9 +41,9 @@ def check(
 FORMS = st.sampled_from((("--format", "json", "--quiet"), ("--quiet",), ("--format", "json"), ()))
 
 
-@pytest.mark.some(9)
+@pytest.mark.some(6)
 @pytest.mark.parametrize("pattern", TARGETS)
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_damaged_files_are_refused_or_answered(
     base: Base, pattern: str, data: st.DataObject
@@ -55,9 +55,9 @@ def test_damaged_files_are_refused_or_answered(
     check(base, command, form, file, content)
 
 
-@pytest.mark.some(6)
+@pytest.mark.some(5)
 @pytest.mark.parametrize("mode", MODES)
-@settings(max_examples=4)
+@settings(max_examples=3)
 @given(data=st.data())
 def test_wrong_flags_are_refused_or_answered(base: Base, mode: str, data: st.DataObject) -> None:
     words = data.draw(command_lines(mode, mode_parsers()[mode]), "words")
