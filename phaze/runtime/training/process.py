@@ -9,14 +9,13 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from GraphExtractor.forward_trace import input_shapes
 from GraphExtractor.models.registry import find_model
 from phaze.runtime.allocator import keep_freed_memory
-from phaze.runtime.training.batches import Batches, read_text
+from phaze.runtime.training.batches import Batches
 from phaze.runtime.training.checkpoints import find, load, save
 from phaze.runtime.training.clock import Clock
 from phaze.runtime.training.groups import make_groups
-from phaze.runtime.training.job import CHECKED_STEPS, SYNTHETIC, Job
+from phaze.runtime.training.job import CHECKED_STEPS, Job
 from phaze.runtime.training.places import seat_of
 from phaze.runtime.training.records import JobRecord, ProcessRecord, StepRecord, process_record
 from phaze.runtime.training.stage_worker import StageWorker, cut_stage, operators_to_run
@@ -53,10 +52,7 @@ def train(job: Job, told: Callable[[StepRecord], None]) -> JobRecord | None:
         place, record = find(job.resume, job)
         load(place, seat, worker.optimizer)
         done, losses = record.step, list(record.losses)
-    text = read_text(None if job.data == SYNTHETIC else job.data, family, job.plan.sequence_length)
-    batches = Batches(
-        family, input_shapes(family, job.key()), job.plan.global_batch_size, job.seed, text
-    )
+    batches = Batches(job, family)
     steps = []
     for step in range(done + 1, job.steps + 1):
         clock.step = step
