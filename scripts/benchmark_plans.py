@@ -63,8 +63,7 @@ def cpu_s(work: Callable[[], object], times: int) -> float:
 
 def say(what: str, figure: str) -> None:
     """Write a line at once."""
-    sys.stdout.write(f"  {what:58s} {figure}\n")
-    sys.stdout.flush()
+    print(f"  {what:58s} {figure}", flush=True)
 
 
 def pricing(hardware: Hardware, space: PlanSpace, shape: UniformPlan, costs: LayerCosts) -> None:

@@ -206,11 +206,11 @@ def _run(words: Sequence[str], phaze: Callable[[Sequence[str]], int]) -> int:
         try:
             runpy.run_path(arguments[0], run_name="__main__")
         except Exception:  # noqa: BLE001 - what an interpreter does with it
-            print(traceback.format_exc())  # noqa: T201
+            print(traceback.format_exc())
             return 1
         return 0
     done = subprocess.run(list(words), capture_output=True, text=True, check=False)
-    print(done.stdout + done.stderr, end="")  # noqa: T201 - what the program printed
+    print(done.stdout + done.stderr, end="")
     return done.returncode
 
 

@@ -112,10 +112,7 @@ def run_case(case: Case, folder: Path, limit_s: int = LIMIT_S) -> Outcome:
     from GraphExtractor.models.registry import find_model
     from phaze_common.errors import InputError
 
-    path = str(case.file)
-    if case.file is None:
-        path = str(folder / f"{case.name}.json")
-        Path(path).write_text(json.dumps(case.config), encoding="utf-8")
+    path = str(case.path_in(folder))
     start = time.perf_counter()
     said: list[str] = []
     try:

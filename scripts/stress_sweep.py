@@ -23,6 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ SMALL_FILE_BYTES = 4096
 DEADLINE_S = 3600.0
 POLL_S = 0.02
 
+say = partial(print, flush=True)
 SPACE: dict[str, Any] = {
     "name": "small",
     "technology": "phaze_22nm",
@@ -268,12 +270,6 @@ def overhead(ran: Ran, output: Path) -> str:
         f"{ran.seconds:.1f} s on {WORKERS} workers, {inside_s:.1f} s inside {len(timings)} "
         f"points: overhead {share:.1%}"
     )
-
-
-def say(line: str) -> None:
-    """Write a line at once."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def measure_overhead(folder: Path, points: int, executors: Sequence[str]) -> None:
