@@ -167,20 +167,20 @@ class Document:
 
 
 def _documents() -> Iterator[str]:
-    told: dict[type[Any], str] = {}
+    described: dict[type[Any], str] = {}
     for document in documents():
         yield f"\n## {document.name}\n\n{document.about}\n"
         waiting = [*document.records]
         every = {
             row[0]: row
             for record in document.records
-            for row in _rows(record, told, waiting, document.left_out)
+            for row in _rows(record, described, waiting, document.left_out)
         }
         rows = list(every.values())
         yield f"\n{table(HEADS, rows)}"
-        told |= dict.fromkeys(document.records, document.name)
+        described |= dict.fromkeys(document.records, document.name)
         for record in waiting[len(document.records) :]:
-            yield _section(record, told)
+            yield _section(record, described)
 
 
 def documents() -> Iterator[Document]:
@@ -221,23 +221,23 @@ def documents() -> Iterator[Document]:
     )
 
 
-def _section(record: type[Any], told: dict[type[Any], str]) -> str:
-    if record in told:
+def _section(record: type[Any], described: dict[type[Any], str]) -> str:
+    if record in described:
         return ""
-    told[record] = record.__name__
+    described[record] = record.__name__
     waiting: list[type[Any]] = []
     more = ""
     if _is_more_than_a_plan(record):
         more = f" It has all keys of a plan ({_link(UniformPlan)}), and these:"
         waiting.append(UniformPlan)
-    rows = list(_rows(record, told, waiting))
+    rows = list(_rows(record, described, waiting))
     own = f"\n### {_title(record)}\n\n{doc_of(record)}{more}\n\n{table(HEADS, rows)}"
-    return own + "".join(_section(each, told) for each in waiting)
+    return own + "".join(_section(each, described) for each in waiting)
 
 
 def _rows(
     record: type[Any],
-    told: dict[type[Any], str],
+    described: dict[type[Any], str],
     waiting: list[type[Any]],
     left_out: frozenset[str] = frozenset(),
 ) -> Iterator[tuple[str, ...]]:
@@ -251,7 +251,7 @@ def _rows(
         waiting += [
             inner
             for _, inner in key.records
-            if inner not in waiting and inner not in told and inner not in _elsewhere()
+            if inner not in waiting and inner not in described and inner not in _elsewhere()
         ]
         takes = f"{key.takes} ({', '.join(links)})" if links else key.takes
         yield f"`{key.name}`", takes, _unit(key.name), _meaning(record, key.name)
@@ -288,10 +288,10 @@ def _elsewhere() -> Mapping[type[Any], str]:
         Software: "software",
         Cluster: "cluster",
     }
-    told = {record: f"yaml.md#{anchor}" for record, anchor in pages.items()} | dict.fromkeys(
+    described = {record: f"yaml.md#{anchor}" for record, anchor in pages.items()} | dict.fromkeys(
         (Quantity, UncertainQuantity), "yaml.md"
     )
-    return told | {
+    return described | {
         record: f"#{document.name.replace('.', '')}"
         for document in documents()
         for record in document.records
