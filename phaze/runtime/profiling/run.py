@@ -339,8 +339,8 @@ class _Profile:
                 NotImplementedError,
                 AttributeError,
             ) as error:
-                said = str(error).splitlines()[0] if str(error) else type(error).__name__
-                logger.warning("no whole pass of %s is measured: %s", key.label, said)
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                logger.warning("no whole pass of %s is measured: %s", key.label, reason)
                 return
             sizes = key.dtype, key.model, key.micro_batch_size, key.sequence_length
             rows = [

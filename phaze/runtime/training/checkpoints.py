@@ -96,10 +96,10 @@ def find(path: Path, job: Job) -> tuple[Path, Checkpoint]:
             f"--resume {path} holds no checkpoint; give the folder of a run that was told "
             "--checkpoint-every, or of a checkpoint"
         )
-    stated = CHECKPOINT.current(
+    content = CHECKPOINT.current(
         read_json(places[-1] / RECORD, "a checkpoint"), str(places[-1] / RECORD)
     )
-    record = to_record(Checkpoint, stated, str(places[-1]))
+    record = to_record(Checkpoint, content, str(places[-1]))
     for name, now in (("plan", job.plan), ("data", job.data), ("seed", job.seed)):
         if getattr(record, name) != now:
             raise InputError(

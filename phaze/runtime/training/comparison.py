@@ -34,9 +34,9 @@ def check_training(
     family: ModelFamily,
     record: JobRecord | None,
     agreed: Callable[[bool], bool],
-    again: Callable[[Job], JobRecord | None],
+    train_again: Callable[[Job], JobRecord | None],
 ) -> CheckRecord | None:
-    """Compare a run with one process; where they differ in float32, train ``again`` in float64,
+    """Compare a run with one process; where they differ in float32, train again in float64,
     where rounding cannot decide.
 
     Processes without a ``record`` take part in that once the first one has it so, which ``agreed``
@@ -46,7 +46,7 @@ def check_training(
         found = None if record is None else compare(job, record, family)
         if not agreed(found is not None and not found.equal and job.dtype != EXACT):
             return found
-        exact = again(job.exact)
+        exact = train_again(job.exact)
         if found is None or exact is None:
             return None
         first = Difference(

@@ -23,8 +23,8 @@ from phaze.runtime.training.stage_worker import StageWorker, cut_stage, operator
 KIB = 1024  # of getrusage on Linux
 
 
-def train(job: Job, told: Callable[[StepRecord], None]) -> JobRecord | None:
-    """Take part in a job; the first process is ``told`` every step and returns what all measured.
+def train(job: Job, report_step: Callable[[StepRecord], None]) -> JobRecord | None:
+    """Take part in a job; the first process reports every step and returns what all measured.
 
     Raises:
         PhazeError: the model cannot be cut as the plan has it.
@@ -63,7 +63,7 @@ def train(job: Job, told: Callable[[StepRecord], None]) -> JobRecord | None:
         steps.append(StepRecord(step, loss, norm, time.monotonic() - start))
         losses.append(loss)
         if seat.rank == 0:
-            told(steps[-1])
+            report_step(steps[-1])
         if job.checkpoint_every and step % job.checkpoint_every == 0:
             save(job, job.checkpoint(step), seat, worker.optimizer, groups, step, tuple(losses))
         if job.check and step == CHECKED_STEPS:
