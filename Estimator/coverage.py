@@ -22,9 +22,9 @@ class PricedByBytes:
     Of several joined in a kernel each counts as the whole kernel.
     """
 
-    operator: str
-    times: int
-    share_of_seconds: float
+    operator: str  # operator of torch that is priced by the bytes it moves alone
+    times: int  # how often a step runs it
+    share_of_seconds: float  # of all operators
 
     @property
     def words(self) -> str:

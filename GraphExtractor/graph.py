@@ -139,7 +139,7 @@ class LayerGraph:
     """
 
     name: str
-    forward: OperatorGraph
+    forward: OperatorGraph  # operators of the forward pass, and which needs which
     backward: OperatorGraph
     backward_selective: OperatorGraph
     parameter_count: int
@@ -147,9 +147,9 @@ class LayerGraph:
     matmul_parameter_count: int
     expert_parameter_count: int
     tied_count: int
-    saved: SavedBytes
+    saved: SavedBytes  # bytes kept for the backward pass
     workspace_bytes: int
-    structural_hash: str
+    structural_hash: str  # equal for layers of equal operators
     sparse_tables: tuple[SparseTable, ...] = ()
     twice_divided_count: int = 0
     single_workspace_bytes: int = 0
@@ -228,11 +228,11 @@ class ModelGraph:
     0 where blocks differ.
     """
 
-    key: GraphKey
+    key: GraphKey  # what the graph was made for
     layers: tuple[LayerGraph, ...]
-    sequence: tuple[int, ...]
+    sequence: tuple[int, ...]  # layers in order, as places in layers
     tensors: tuple[LayerTensor, ...]
     total_parameter_count: int  # of the whole model, unsharded, unpadded, tied parameters once
     block_parameter_count: int = 0
     shared: tuple[SharedTensor, ...] = ()
-    schema_version: int = field(default=SCHEMA_VERSION)
+    schema_version: int = field(default=SCHEMA_VERSION)  # see Versions

@@ -19,13 +19,15 @@ class GraphKey:
     of the graph.
     """
 
-    model: str
-    micro_batch_size: int
+    model: str  # as it was named
+    micro_batch_size: int  # samples of a micro-batch
     sequence_length: int
     tp: int
+    # fused and tiled, or separate products with the scores in memory
     attention: Attention = Attention.FLASH
+    # whether what tensor parallelism leaves whole is split along the sequence
     sequence_parallel: bool = False
-    dtype: str = "bfloat16"
+    dtype: str = "bfloat16"  # number format
     cp: int = 1
     ep: int = 1
     layout: TensorLayout = TensorLayout.ONE_D

@@ -182,16 +182,16 @@ class Operator:
     what all devices of a tensor-parallel group compute alike.
     """
 
-    id: int
+    id: int  # its number within the layer
     name: str
-    kind: OperatorKind
-    phase: Phase
-    yields: Yields
+    kind: OperatorKind  # of operator
+    phase: Phase  # forward or backward pass
+    yields: Yields  # what a backward operator gives the gradient of
     gemms: tuple[Gemm, ...] = ()
     vector: tuple[VectorWork, ...] = ()
     reads: tuple[Operand, ...] = ()
     writes: tuple[Operand, ...] = ()
-    collective: Collective | None = None
+    collective: Collective | None = None  # the exchange that it is, where it is one
     forward_id: int | None = None
     core_attention: bool = False
     causal: bool = False

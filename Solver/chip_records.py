@@ -9,7 +9,7 @@ class ChipPart:
     in says."""
 
     name: str
-    amount: float
+    amount: float  # in the unit of the key it is listed under
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,10 @@ class ChipUse:
     electricity that they take; where the cluster is ``bought`` these are the devices of the plan.
     """
 
-    average_w: float
-    sample_j: float
-    usd_per_million_tokens: float
-    kg_per_million_tokens: float
+    average_w: float  # power of a device in training
+    sample_j: float  # energy of a sample, with what chips draw all the time
+    usd_per_million_tokens: float  # of devices and energy
+    kg_per_million_tokens: float  # CO2 equivalents of energy and making
     beside_j: float = 0.0
     bought: BoughtCluster | None = None
 
@@ -57,12 +57,12 @@ class ChipReport:
     """One chip, its parts adding up: ``cost_usd`` is what it costs by itself, ``owning_usd`` with
     its share of the cluster."""
 
-    dies: int
+    dies: int  # of a chip
     frequency_hz: float
-    voltage_v: float
+    voltage_v: float  # supply
     area_mm2: tuple[ChipPart, ...]
     peak_w: tuple[ChipPart, ...]
     cost_usd: tuple[ChipPart, ...]
     owning_usd: float
     embodied_kg: tuple[ChipPart, ...]
-    uses: dict[str, ChipUse]
+    uses: dict[str, ChipUse]  # what it draws, costs and emits in training, by model

@@ -18,7 +18,7 @@ class FrontChip(PlanSummary):
     kilograms embodied in it.
     """
 
-    accelerator: Accelerator
+    accelerator: Accelerator  # the chip
     hbm_bytes: tuple[int, ...]
     amounts: dict[str, float]
 
@@ -32,7 +32,7 @@ class ModelFront:
     sizes, else one of every size.
     """
 
-    model: str
+    model: str  # as it was named
     axes: tuple[FrontAxis, ...]
     chips_there_are: int
-    chips: tuple[FrontChip, ...]
+    chips: tuple[FrontChip, ...]  # those on it

@@ -43,10 +43,10 @@ class ExpertReport(PlanSummary):
     ``breakdown_s`` is None where the plan does not apply to the model.
     """
 
-    status: Status
+    status: Status  # how the search of it ended
     source: str
     time_per_batch_s: float
-    reason: str
+    reason: str  # why there is none, or empty
     breakdown_s: Breakdown | None = None
 
 
@@ -62,24 +62,26 @@ class PlanReport(PlanSummary):
     they are not known.
     """
 
-    model: str
-    sequence_length: int
-    tokens_per_s: float
+    model: str  # as it was named
+    sequence_length: int  # tokens of a sample
+    tokens_per_s: float  # of the whole cluster
     time_per_batch_s: float
     time_per_batch_bound_s: float
     hbm_bytes: int
-    micro_batches_per_pipeline: int
-    devices_used: int
+    micro_batches_per_pipeline: int  # micro-batches of a replica in an iteration
+    devices_used: int  # by the plan
     stages: tuple[StageReport, ...]
-    pipeline: PipelineReport
-    breakdown_s: Breakdown
+    pipeline: PipelineReport  # what each chunk takes
+    breakdown_s: Breakdown  # where the seconds of an iteration go
+    # MFU: model FLOPs, without scores that a causal mask leaves out, over the peak of the devices
     model_flops_utilization: float
+    # FLOPs that are computed, also again, over the peak of the devices in use
     hardware_flops_utilization: float
     energy_per_sample_j: float | None = None
-    tc_utilization: float | None = None
-    vc_utilization: float | None = None
-    expert: ExpertReport | None = None
-    speedup_over_expert: float | None = None
+    tc_utilization: float | None = None  # share of time in which tensor cores are busy
+    vc_utilization: float | None = None  # share of time in which vector cores are busy
+    expert: ExpertReport | None = None  # the published expert's plan on the same hardware
+    speedup_over_expert: float | None = None  # over the published expert's plan
     all_scores_flops_utilization: float | None = None  # as in ``Estimator.plans.results.Iteration``
     price_sources: SourceCounts | None = None  # of hardware that was profiled
     share_of_own_best: float | None = (

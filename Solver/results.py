@@ -29,7 +29,7 @@ class Limit:
     any amount: where that is nothing, the resource does not bind. ``words`` say it in a sentence.
     """
 
-    resource: str
+    resource: str  # what there could be more of
     unit: str
     amount: float
     one_more_gain: float
@@ -51,13 +51,13 @@ class AxisValue:
     ``hbm_bytes`` are the least of the study that hold the plans.
     """
 
-    value: str
-    status: Status
+    value: str  # of the axis, as text
+    status: Status  # how the search of it ended
     reached: float
     bound: float
     accelerator: Accelerator | None
     hbm_bytes: int
-    plans: dict[str, PlanSummary]
+    plans: dict[str, PlanSummary]  # of each model
 
 
 class AxisScope(StrEnum):
@@ -79,11 +79,11 @@ class AxisValues:
     so (None in records of before). Of ``values_there_are`` some are left out where they are many.
     """
 
-    axis: str
+    axis: str  # name of the axis
     model: str | None
     chosen: str
     values_there_are: int
-    values: tuple[AxisValue, ...]
+    values: tuple[AxisValue, ...]  # one by one
     scope: AxisScope | None = None
 
     @property
@@ -102,9 +102,9 @@ class HeterogeneousAnswer:
     Compared were stages of ``options`` kinds, over so many ``row_counts`` of a micro-batch.
     """
 
-    model: str
+    model: str  # as it was named
     hbm_bytes: int
-    status: Status
+    status: Status  # how the search of it ended
     best: PlanReport | None
     uniform_time_per_batch_s: float | None
     time_per_batch_bound_s: float | None
@@ -135,14 +135,14 @@ class HeterogeneousAnswer:
 class ScheduleConfirmation:
     """One layer of a best design, solved again as the ILP by an independent solver."""
 
-    model: str
-    layer: str
+    model: str  # as it was named
+    layer: str  # by name
     graph: str  # forward | backward | backward_selective
-    native_makespan_s: float
-    ilp_makespan_s: float
-    ilp_gap: float
-    ilp_solver: str
-    agrees: bool
+    native_makespan_s: float  # of the native solver
+    ilp_makespan_s: float  # of the ILP
+    ilp_gap: float  # that the ILP solver left, a fraction
+    ilp_solver: str  # that solved it
+    agrees: bool  # whether both are equal, to rounding
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class Certificate:
     """
 
     best_open_bound: float | None
-    schedules: tuple[ScheduleConfirmation, ...]
+    schedules: tuple[ScheduleConfirmation, ...]  # schedules of the best design, solved again
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class HardwareRecords:
     """
 
     cluster: Cluster
-    software: Software
+    software: Software  # the training framework
     device: Device | None
     space: DesignSpace | None
     solver: str
@@ -182,13 +182,13 @@ class HardwareReport:
     stood for, so that a plan is priced again without them.
     """
 
-    title: str
+    title: str  # as people read it
     device: str | None
     accelerator: Accelerator | None
     memory_bytes: float
-    cluster: str
-    software: str
-    design_space: str | None
+    cluster: str  # as it was named
+    software: str  # the training framework
+    design_space: str | None  # as it was named
     records: HardwareRecords
 
 
@@ -197,14 +197,14 @@ class DesignPoint:
     """Hardware with the plan of every model on it; ``accelerator`` is None on a device that
     exists."""
 
-    status: Status
-    optimal: bool
-    objective: Objective
-    value: float
+    status: Status  # how the search of it ended
+    optimal: bool  # whether nothing in the space is better, proven
+    objective: Objective  # what was maximised
+    value: float  # the objective that is reached
     accelerator: Accelerator | None
     hbm_bytes: int
-    models: dict[str, PlanReport]
-    certificate: Certificate | None
+    models: dict[str, PlanReport]  # the plan of each model, by name
+    certificate: Certificate | None  # why the answer is called optimal
     limits: tuple[Limit, ...] = ()  # of the optimum over everything; not stated for others
     axes: tuple[AxisValues, ...] = ()  # of the optimum over everything
     combine: Combine | None = None  # of several models: what ``value`` is
@@ -231,12 +231,12 @@ class ReferencePoint:
 
     name: str
     source: str
-    status: Status
-    accelerator: Accelerator
+    status: Status  # how the search of it ended
+    accelerator: Accelerator  # the chip
     hbm_bytes: int
-    value: float
-    best_over_reference: float | None
-    models: dict[str, PlanReport]
+    value: float  # the objective that is reached
+    best_over_reference: float | None  # how many times its objective the best design reaches
+    models: dict[str, PlanReport]  # the plan of each model, by name
 
 
 @dataclass(frozen=True)
@@ -249,11 +249,11 @@ class Counts:
     counted.
     """
 
-    space: int
-    evaluated: int
-    dominated: int
-    pruned: int
-    infeasible: int
+    space: int  # all of them
+    evaluated: int  # points whose best plan was found
+    dominated: int  # another accelerator is no worse in every layer's time, in area and in energy
+    pruned: int  # points that a bound closed
+    infeasible: int  # points of which no plan fits
     plans: int
     unlisted: int = 0
 
@@ -268,12 +268,12 @@ class SizeRow(PlanSummary):
     """The best hardware of one model for one memory size and micro-batch size (a row of the result
     table), with its plan where there is one."""
 
-    model: str
+    model: str  # as it was named
     hbm_bytes: int
-    status: Status
-    value: float
-    accelerator: Accelerator | None
-    reason: str
+    status: Status  # how the search of it ended
+    value: float  # the objective that is reached
+    accelerator: Accelerator | None  # the chip
+    reason: str  # why there is none, or empty
 
 
 @dataclass(frozen=True)
@@ -284,7 +284,7 @@ class AxisBounds:
     ``tied`` is whether vector cores are as wide as tensor cores, and have no axis of their own.
     """
 
-    most: dict[str, dict[str, float]]
+    most: dict[str, dict[str, float]]  # by axis and value, the most that a design with it reaches
     tied: bool
 
     @property
@@ -310,7 +310,7 @@ class PartReport:
     chips: int
     bound: float
     open_bound: float
-    axis_bounds: AxisBounds
+    axis_bounds: AxisBounds  # what no design of the part exceeds, by axis and value
     shapes: tuple[int, ...]
 
 
@@ -341,15 +341,15 @@ class SearchResult:
     searched.
     """
 
-    study: str
-    status: Status
-    hardware: HardwareReport
+    study: str  # name of the run
+    status: Status  # how the search of it ended
+    hardware: HardwareReport  # what runs the plans, by value too
     best: DesignPoint | None
     per_hbm: tuple[DesignPoint, ...]
-    rows: tuple[SizeRow, ...]
-    references: tuple[ReferencePoint, ...]
-    counts: Counts
-    run_directory: str
+    rows: tuple[SizeRow, ...]  # the best for each model, memory size and micro-batch size
+    references: tuple[ReferencePoint, ...]  # known chips, priced the same way
+    counts: Counts  # what became of the design points
+    run_directory: str  # where the files are
     reason: str = ""  # why nothing is feasible
     tight_memory: TightMemory | None = None  # where the optimum leaves little of it
     heterogeneous: HeterogeneousAnswer | None = (

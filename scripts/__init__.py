@@ -1,2 +1,2 @@
-"""Programs for people who use or change phaze: benchmarks, stress tests, the fuzzer; and a shell
+"""Programs for people who use or change phaze: benchmarks, stress tests, the manual; and a shell
 script per model."""

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -25,6 +26,7 @@ SEARCHES = {
     "megatrongpt3": "--tp 4 8 --sequence-length 2048 --hbm-size 32 64 80",
 }
 
+say = partial(print, flush=True)
 PLAN = (
     "--model megatron-22b --device a100_80gb --tp 8 --micro-batch-size 4 --recompute selective "
     "--sequence-parallel"
@@ -84,12 +86,6 @@ def processor() -> str:
         (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
         platform.machine(),
     )
-
-
-def say(line: str) -> None:
-    """Write a line at once."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def extraction(models: Sequence[str], folder: Path) -> None:

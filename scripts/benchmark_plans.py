@@ -63,8 +63,7 @@ def cpu_s(work: Callable[[], object], times: int) -> float:
 
 def say(what: str, figure: str) -> None:
     """Write a line at once."""
-    sys.stdout.write(f"  {what:58s} {figure}\n")
-    sys.stdout.flush()
+    print(f"  {what:58s} {figure}", flush=True)
 
 
 def pricing(hardware: Hardware, space: PlanSpace, shape: UniformPlan, costs: LayerCosts) -> None:
@@ -78,9 +77,9 @@ def pricing(hardware: Hardware, space: PlanSpace, shape: UniformPlan, costs: Lay
     plans = space.plans(shape, len(costs.graph.sequence), hardware.cluster)
     balanced = plans.pp * plans.interleave <= len(costs.graph.sequence) - 2
     some = plans.some(np.flatnonzero(balanced))
-    again = some.some(np.arange(len(some)).repeat(max(1, 200_000 // len(some))))
-    seconds = cpu_s(lambda: evaluate_many(again, costs, machine), 1)
-    say(f"{len(again):,} plans at once", f"{len(again) / seconds:8,.0f} plans per second")
+    repeated = some.some(np.arange(len(some)).repeat(max(1, 200_000 // len(some))))
+    seconds = cpu_s(lambda: evaluate_many(repeated, costs, machine), 1)
+    say(f"{len(repeated):,} plans at once", f"{len(repeated) / seconds:8,.0f} plans per second")
 
 
 def placements(
@@ -134,13 +133,13 @@ def layouts(folder: Path) -> None:
                 .str.replace(r"dp1\.|\.pp1$", "", regex=True)
                 .replace("tp4.row2/pp1", "tp4.row2")
             )
-        asked = {
+        question = {
             "device": CLUSTER["device"],
             "model": "megatron-175b",
             "recompute": "full",
             "output": str(folder),
         }
-        seconds = cpu_s(lambda table=table, asked=asked: many_plans(table, **asked), 1)  # type: ignore[misc]
+        seconds = cpu_s(lambda table=table, question=question: many_plans(table, **question), 1)  # type: ignore[misc]
         say(
             f"{len(table):,} plans of layout {name} in a table",
             f"{len(table) / seconds:8,.0f} plans per second",
@@ -153,7 +152,7 @@ def growth(folder: Path) -> None:
     for key, values in GROWTH.items():
         for value in values:
             layers, devices = (96, value) if key == "devices" else (value, 512)
-            asked = {
+            question = {
                 "model": f"gpt:layers={layers},hidden=12288,heads=96",
                 "device": "h200",
                 "fast_domain": 64,
@@ -166,7 +165,7 @@ def growth(folder: Path) -> None:
                 "recompute": "full",
                 "output": str(folder / f"{key}{value}"),
             }
-            request = study(**asked, **more)
+            request = study(**question, **more)
             for model, length in zip(
                 request.workload.models, request.workload.sequence_length, strict=True
             ):

@@ -206,11 +206,11 @@ def _run(words: Sequence[str], phaze: Callable[[Sequence[str]], int]) -> int:
         try:
             runpy.run_path(arguments[0], run_name="__main__")
         except Exception:  # noqa: BLE001 - what an interpreter does with it
-            print(traceback.format_exc())  # noqa: T201
+            print(traceback.format_exc())
             return 1
         return 0
     done = subprocess.run(list(words), capture_output=True, text=True, check=False)
-    print(done.stdout + done.stderr, end="")  # noqa: T201 - what the program printed
+    print(done.stdout + done.stderr, end="")
     return done.returncode
 
 
@@ -285,7 +285,7 @@ def difference(expected: Sequence[str], printed: Sequence[str]) -> str | None:
                 else screen.find(wanted, place)
             )
         if found < place or (begins and ends and wanted != screen):
-            return _told(part, printed)
+            return _how_they_differ(part, printed)
         place = found + len(wanted) - 1  # the space behind a word is the one before the next
     return None
 
@@ -366,7 +366,7 @@ def _without_blank_ends(lines: Sequence[str]) -> list[str]:
     return "\n".join(lines).strip("\n").splitlines()
 
 
-def _told(part: Sequence[str], printed: Sequence[str]) -> str:
+def _how_they_differ(part: Sequence[str], printed: Sequence[str]) -> str:
     compared = {_compared(line) for line in printed}
     missing = next((line for line in part if _compared(line) not in compared), None)
     if missing is None:
@@ -379,8 +379,8 @@ def _told(part: Sequence[str], printed: Sequence[str]) -> str:
             ]
         )
     near = difflib.get_close_matches(_compared(missing), sorted(compared), n=1)
-    told = [f"not printed: {missing}", f"the nearest: {near[0] if near else 'nothing like it'}"]
-    return "\n".join([*told, "printed was:", *printed])
+    nearest = [f"not printed: {missing}", f"the nearest: {near[0] if near else 'nothing like it'}"]
+    return "\n".join([*nearest, "printed was:", *printed])
 
 
 def forget_modules_in(folder: Path) -> None:

@@ -44,10 +44,10 @@ def page() -> str:
     parts = [HEAD.format(fits=fits)]
     for room in sorted(path for path in HARDWARE.iterdir() if path.is_dir()):
         files = [(path, list(_constants(path))) for path in sorted(room.glob("*.yaml"))]
-        told = [(path, constants) for path, constants in files if constants]
-        if told:
+        listed = [(path, constants) for path, constants in files if constants]
+        if listed:
             parts.append(f"\n## {room.name.replace('_', ' ').capitalize()}\n")
-        for path, constants in told:
+        for path, constants in listed:
             rows = "".join(
                 f"| `{name}` | {amount} | {source} |\n" for name, amount, source in constants
             )
@@ -78,17 +78,17 @@ def _within(value: Any, name: str) -> Iterator[tuple[str, str, str]]:
 
 def _amount(constant: dict[str, Any]) -> str:
     value = constant.get("value")
-    told = (
+    text = (
         ", ".join(_number(each) for each in value)
         if isinstance(value, list)
         else ""
         if value is None
         else _number(value)
     )
-    told += f" {constant['unit']}" if constant.get("unit") else ""
+    text += f" {constant['unit']}" if constant.get("unit") else ""
     if "low" in constant and "high" in constant:
-        told += f" ({_number(constant['low'])} to {_number(constant['high'])})"
-    return told.strip()
+        text += f" ({_number(constant['low'])} to {_number(constant['high'])})"
+    return text.strip()
 
 
 def _number(value: Any) -> str:

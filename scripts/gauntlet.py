@@ -112,10 +112,7 @@ def run_case(case: Case, folder: Path, limit_s: int = LIMIT_S) -> Outcome:
     from GraphExtractor.models.registry import find_model
     from phaze_common.errors import InputError
 
-    path = str(case.file)
-    if case.file is None:
-        path = str(folder / f"{case.name}.json")
-        Path(path).write_text(json.dumps(case.config), encoding="utf-8")
+    path = str(case.path_in(folder))
     start = time.perf_counter()
     said: list[str] = []
     try:
@@ -123,15 +120,19 @@ def run_case(case: Case, folder: Path, limit_s: int = LIMIT_S) -> Outcome:
             length = case.tokens or find_model(path).sequence_length or 64
             graph = extract_graph(GraphKey(path, MICRO_BATCH, length, 1))
     except InputError as error:
-        told = _without_folders(str(error), folder)
-        expected = bool(case.refused) and case.refused in told
+        message = _without_folders(str(error), folder)
+        expected = bool(case.refused) and case.refused in message
         return Outcome(
-            case.name, "refused", seconds=time.perf_counter() - start, said=told, expected=expected
+            case.name,
+            "refused",
+            seconds=time.perf_counter() - start,
+            said=message,
+            expected=expected,
         )
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
-        told = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         return Outcome(
-            case.name, "failed", seconds=time.perf_counter() - start, said=told, expected=False
+            case.name, "failed", seconds=time.perf_counter() - start, said=message, expected=False
         )
     seconds = time.perf_counter() - start
     layers = [graph.layers[index] for index in graph.sequence]
@@ -142,8 +143,8 @@ def run_case(case: Case, folder: Path, limit_s: int = LIMIT_S) -> Outcome:
     try:
         reference = count(case)
     except Exception as error:  # noqa: BLE001 - a case that torch itself cannot run compares nothing
-        told = f"the reference fails: {type(error).__name__}: {error}".splitlines()[0]
-        return Outcome(case.name, "failed", seconds=seconds, said=told, expected=False)
+        message = f"the reference fails: {type(error).__name__}: {error}".splitlines()[0]
+        return Outcome(case.name, "failed", seconds=seconds, said=message, expected=False)
     outcome = Outcome(
         case.name,
         "priced",

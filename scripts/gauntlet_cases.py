@@ -1,6 +1,7 @@
 """The cases of the gauntlet (``tests/GraphExtractor/gauntlet_models``): configurations of
 transformers, and modules in files."""
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,14 @@ class Case:
     image: Mapping[str, int] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     refused: str = ""
+
+    def path_in(self, folder: Path) -> Path:
+        """The file of the model; that of a configuration is written into ``folder``."""
+        if self.file is not None:
+            return self.file
+        path = folder / f"{self.name}.json"
+        path.write_text(json.dumps(self.config), encoding="utf-8")
+        return path
 
     def readable_config(self) -> dict[str, Any]:
         """The configuration as Python has it: transformers writes numbers that JSON does not have

@@ -11,7 +11,6 @@ release.
 
 import argparse
 import hashlib
-import json
 import logging
 import re
 import sys
@@ -62,13 +61,13 @@ def main(words: Sequence[str] | None = None) -> int:
             chain(_listed(), _configured(Path(folder))), 0, None, arguments.every
         ):
             made.append(f"{name}: {_hash(key)}")
-            print(made[-1], flush=True)  # noqa: T201
+            print(made[-1], flush=True)
     wanted = (
         arguments.against.read_text(encoding="utf-8").splitlines() if arguments.against else made
     )
     differing = sorted(set(wanted) ^ set(made))
     for line in differing:
-        print(f"differs: {line}", file=sys.stderr)  # noqa: T201
+        print(f"differs: {line}", file=sys.stderr)
     return 1 if any(not line.startswith(CASE) for line in differing) else 0
 
 
@@ -94,10 +93,8 @@ def _configured(folder: Path) -> Iterator[tuple[str, "GraphKey"]]:
     from GraphExtractor.graph import GraphKey
 
     for case in all_cases():
-        path = case.file or folder / f"{case.name}.json"
-        if case.file is None:
-            path.write_text(json.dumps(case.config), encoding="utf-8")
-        yield f"{CASE}{case.name}", GraphKey(str(path), MICRO_BATCH, case.tokens or 0, 1)
+        path = str(case.path_in(folder))
+        yield f"{CASE}{case.name}", GraphKey(path, MICRO_BATCH, case.tokens or 0, 1)
 
 
 def _hash(key: "GraphKey") -> str:

@@ -48,13 +48,13 @@ def _one(path: Path, *, check: bool) -> int:
         start_s = time.process_time()
         for run in run_page(steps_of(page, str(path)), folder, phaze.main):
             now_s = time.process_time()
-            print(  # noqa: T201
+            print(
                 f"{path}: {now_s - start_s:5.1f} s of CPU, status {run.status}: {run.command.line}"
             )
             start_s = now_s
             runs.append(run)
             if check and run.apart is not None:
-                print(run.apart)  # noqa: T201
+                print(run.apart)
         forget_modules_in(folder)
     if check:
         return int(any(run.failed or run.apart is not None for run in runs))

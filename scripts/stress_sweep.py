@@ -2,12 +2,14 @@
 compare its table.
 
 Usage: python scripts/stress_sweep.py [--points N] [--kills N] [--seed N] [--folder DIR]
-  [--overhead] [--ray] default       an undisturbed sweep and a disturbed one; says whether the
-  tables are equal byte by byte, and that no stored point
-                was computed again. The disturbed one is on a small disk of its own where one can be
-                mounted.
-  --overhead    a sweep over the whole design space instead: what the framework takes beside the
-  points themselves --ray         with Ray beside joblib; two workers either way
+                                      [--overhead] [--ray]
+
+  default       an undisturbed sweep and a disturbed one, which has a small disk of its own where
+                one can be mounted; says whether the tables are equal byte by byte, and that no
+                stored point was computed again
+  --overhead    a sweep over the whole design space instead: what the framework takes besides the
+                points themselves
+  --ray         with Ray besides joblib; two workers either way
 """
 
 import argparse
@@ -23,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,7 @@ SMALL_FILE_BYTES = 4096
 DEADLINE_S = 3600.0
 POLL_S = 0.02
 
+say = partial(print, flush=True)
 SPACE: dict[str, Any] = {
     "name": "small",
     "technology": "phaze_22nm",
@@ -88,7 +92,7 @@ def write_sweep(folder: Path, points: int, *, small: bool = True) -> Path:
     one."""
     folder.mkdir(parents=True, exist_ok=True)
     batches = [64 * step for step in range(1, -(-points // 12) + 1)]
-    asked: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "model": "bertbase",
         "sequence_length": 64,
         "micro_batch_size": [1, [1, 2]],
@@ -99,9 +103,9 @@ def write_sweep(folder: Path, points: int, *, small: bool = True) -> Path:
     if small:
         (folder / "space.yaml").write_text(yaml.safe_dump(SPACE), encoding="utf-8")
         (folder / "cluster.yaml").write_text(yaml.safe_dump(CLUSTER), encoding="utf-8")
-        asked |= {"design_space": "space.yaml", "cluster": "cluster.yaml"}
+        settings |= {"design_space": "space.yaml", "cluster": "cluster.yaml"}
     path = folder / "sweep.yaml"
-    path.write_text(yaml.safe_dump(asked, sort_keys=False), encoding="utf-8")
+    path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
     return path
 
 
@@ -214,7 +218,10 @@ def disturb(
     """Kill the sweep of so many points ``kills`` times along its way, fill its disk and damage
     files once, let it end."""
     start = time.perf_counter()
-    again, spoilt = set[str](), set[str]()  # a spoilt point stays so until a run comes to read it
+    repeated, spoilt = (
+        set[str](),
+        set[str](),
+    )  # a spoilt point stays so until a run comes to read it
     killed = failed = damaged = 0
     for turn in range(kills):
         before = stored(output)
@@ -232,14 +239,14 @@ def disturb(
             words, output, new_points, chance.uniform(0.0, 1.0), whole_group=chance.random() < 0.5
         )
         written = written_again(output, before)
-        again |= written - spoilt
+        repeated |= written - spoilt
         spoilt = (spoilt - written) & stored(output).keys()
     before = stored(output)
     ended = run(words)
     if ended.status != 0:
         raise SystemExit(f"the last run of the disturbed sweep failed:\n{ended.stderr}")
-    again |= written_again(output, before) - spoilt
-    return Disturbed(killed, failed, damaged, tuple(sorted(again)), time.perf_counter() - start)
+    repeated |= written_again(output, before) - spoilt
+    return Disturbed(killed, failed, damaged, tuple(sorted(repeated)), time.perf_counter() - start)
 
 
 def written_again(output: Path, before: dict[str, int]) -> set[str]:
@@ -268,12 +275,6 @@ def overhead(ran: Ran, output: Path) -> str:
         f"{ran.seconds:.1f} s on {WORKERS} workers, {inside_s:.1f} s inside {len(timings)} "
         f"points: overhead {share:.1%}"
     )
-
-
-def say(line: str) -> None:
-    """Write a line at once."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
 
 
 def measure_overhead(folder: Path, points: int, executors: Sequence[str]) -> None:

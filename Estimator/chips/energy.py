@@ -24,11 +24,11 @@ class EnergyParts:
     """Joules by where they go; ``on_chip_memory_j`` is of the buffers of the cores and the global
     one, both ways."""
 
-    tensor_cores_j: float = 0.0
-    vector_cores_j: float = 0.0
+    tensor_cores_j: float = 0.0  # multiply-accumulates
+    vector_cores_j: float = 0.0  # vector functions
     on_chip_memory_j: float = 0.0
-    hbm_j: float = 0.0
-    network_j: float = 0.0
+    hbm_j: float = 0.0  # device memory
+    network_j: float = 0.0  # links between devices
 
     @property
     def total_j(self) -> float:

@@ -297,8 +297,8 @@ class PlanHeader:
     ``interleave`` is the number of model chunks per pipeline stage (virtual stages).
     ``group_order`` nests the groups over consecutive devices, or assigns so many devices of each
     axis to every tier of the network. ``overlap_gradients`` and ``overlap_tensor`` None leave it to
-    the framework. ``state_formats`` are the number formats of gradients and optimizer state. With
-    ``stage_cuts`` inside layers the parts of layers are what stages hold and recompute as layers.
+    the framework. With ``stage_cuts`` inside layers the parts of layers are what stages hold and
+    recompute as layers.
     """
 
     global_batch_size: Annotated[
@@ -419,7 +419,7 @@ class PlanHeader:
             usual=StageCuts.BETWEEN,
         ),
     ] = StageCuts.BETWEEN
-    state_formats: StateFormats = AS_USUAL
+    state_formats: StateFormats = AS_USUAL  # number formats of gradients and optimizer state
 
     @property
     def schedule(self) -> PipelineSchedule:

@@ -35,8 +35,8 @@ class Stage:
     Of its layers the first ``recomputed_layers`` are recomputed (None: all).
     """
 
-    layers: tuple[str, ...]
-    degrees: Degrees
+    layers: tuple[str, ...]  # by name, in order
+    degrees: Degrees  # how it is trained
     recomputed_layers: int | None = None
 
 
@@ -48,8 +48,8 @@ class Plan(PlanHeader):
     Chunk c runs on pipeline stage c % pp, of which each has ``interleave`` chunks.
     """
 
-    model: str
-    sequence_length: int
+    model: str  # as it was named
+    sequence_length: int  # tokens of a sample
     stages: tuple[Stage, ...]
 
     @staticmethod

@@ -42,16 +42,16 @@ class Breakdown:
     recompute_s: float
     tensor_communication_s: float
     sequence_communication_s: float
-    context_communication_s: float
-    expert_communication_s: float
-    pipeline_communication_s: float
-    data_communication_s: float
+    context_communication_s: float  # context-parallel communication
+    expert_communication_s: float  # tokens on their way to experts and back
+    pipeline_communication_s: float  # messages between stages, as far as they show
+    data_communication_s: float  # gradients, over replicas, as far as they show
     bubble_s: float
-    optimizer_s: float
-    hidden_tensor_communication_s: float
-    hidden_data_communication_s: float
+    optimizer_s: float  # the optimizer's step
+    hidden_tensor_communication_s: float  # beside computation, in none of the others
+    hidden_data_communication_s: float  # beside computation, in none of the others
     host_communication_s: float = 0.0
-    hidden_host_communication_s: float = 0.0
+    hidden_host_communication_s: float = 0.0  # beside computation, in none of the others
 
     @property
     def total_s(self) -> float:
@@ -66,9 +66,9 @@ class TimeInterval:
     known from."""
 
     nominal: float
-    low_s: float
-    high_s: float
-    reasons: tuple[str, ...]
+    low_s: float  # lower end
+    high_s: float  # upper end
+    reasons: tuple[str, ...]  # what makes it so wide
 
 
 @dataclass(frozen=True)
@@ -80,17 +80,17 @@ class StageReport:
     ``recomputed_layers`` are recomputed (None: all).
     """
 
-    layers: tuple[str, ...]
-    devices: int
+    layers: tuple[str, ...]  # by name, in order
+    devices: int  # of the stage, all replicas together
     load_s: float  # forward and backward
-    forward_s: float
+    forward_s: float  # seconds of the forward pass of a micro-batch
     backward_s: float  # with what is recomputed
     after_s: float  # exposed seconds of synchronisation after its last backward pass
-    parameters: int
+    parameters: int  # on each device
     memory_bytes: float  # reserved: held from the device, which has to have room for it
     parameter_state_bytes: float  # weights, gradients and optimizer state
     activation_bytes: float  # saved for the micro-batches in flight
-    workspace_bytes: float
+    workspace_bytes: float  # largest temporaries
     reserved_bytes: float  # by the framework and its allocator, beyond what is allocated
     # of ``forward_s``, as far as it shows: parts of products, tokens, sharded weights
     forward_communication_s: float = 0.0
@@ -116,14 +116,14 @@ class PipelineReport:
 
     schedule: str  # a ``PipelineSchedule``
     pp: int
-    micro_batches: int
-    forward_s: tuple[float, ...]
+    micro_batches: int  # of a replica in an iteration
+    forward_s: tuple[float, ...]  # seconds of the forward passes of each chunk
     backward_s: tuple[float, ...]  # with what is recomputed
     transfer_s: tuple[float, ...]
     backward_transfer_s: tuple[float, ...]
     overlap_transfers: bool
     sync_s: tuple[float, ...]
-    optimizer_s: float
+    optimizer_s: float  # the optimizer's step
     saved_bytes: tuple[float, ...] = ()
     between_s: float = 0.0  # of the host, behind the step
     # whether an interleaved schedule of only pp micro-batches runs all forward passes first

@@ -43,13 +43,14 @@ class MachineRecord:
 
     name: str
     description: str
-    device_kind: DeviceKind
+    device_kind: DeviceKind  # what ran the operators
     memory_bytes: float
     devices: int
     threads: int
+    # what seconds of operators are: of the thread, of the wall clock, between CUDA events
     clock: Clock
-    date: str
-    versions: Mapping[str, str]
+    date: str  # when it was measured
+    versions: Mapping[str, str]  # of the software that measured
     power: str = ""
     dropout: bool = True
 

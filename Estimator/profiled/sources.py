@@ -18,9 +18,9 @@ class SourceCounts:
     """How much of a training step was measured: distinct operators, and the part of all their
     seconds, by ``PriceSource``."""
 
-    database: str
-    operators: dict[str, int]
-    share_of_seconds: dict[str, float]
+    database: str  # folder of the profiled database
+    operators: dict[str, int]  # distinct operators, by what priced them
+    share_of_seconds: dict[str, float]  # of all operators, by what priced them
 
     @property
     def words(self) -> str:

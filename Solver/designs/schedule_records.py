@@ -17,13 +17,13 @@ class ScheduledOperator:
     it waits for what it streams from and to other devices."""
 
     name: str
-    kind: str
+    kind: str  # of operator
     cores: str
-    mode: str
+    mode: str  # single: on one core of each of its types; all: on all of them
     tc: int | None
     vc: int | None
-    start_s: float
-    end_s: float
+    start_s: float  # when it begins
+    end_s: float  # when it ends
     exposed_s: float = 0.0
 
     @property
@@ -41,14 +41,14 @@ class KeptSchedule:
     those it stands for, by name."""
 
     hbm_bytes: int
-    model: str
-    layer: str
+    model: str  # as it was named
+    layer: str  # by name
     graph: str
     repeats: int
-    makespan_s: float
-    bound_s: float
-    solver: str
-    operators: tuple[ScheduledOperator, ...]
+    makespan_s: float  # from the first start to the last end
+    bound_s: float  # no schedule is shorter
+    solver: str  # that found it
+    operators: tuple[ScheduledOperator, ...]  # of the schedule or the design
     layers: tuple[str, ...] = ()
 
 
@@ -62,12 +62,12 @@ class PricedOperator:
     designed chip moves, re-reads included, of a device that exists the operands alone; ``seconds``
     leave out waiting for what is streamed; ``energy`` is None where it is not known."""
 
-    model: str
-    layer: str
+    model: str  # as it was named
+    layer: str  # by name
     graph: str  # forward | backward | recompute
     layers: tuple[str, ...]
     name: str
-    kind: str
+    kind: str  # of operator
     repeats: int
     flops: int
     vector_operations: int
@@ -83,10 +83,10 @@ class KeptTensor:
 
     ``gradient_bytes`` flow back; both are of a device and micro-batch."""
 
-    model: str
+    model: str  # as it was named
     source: str
     destinations: tuple[str, ...]
-    forward_bytes: int
+    forward_bytes: int  # that go forward
     gradient_bytes: int
 
 
@@ -94,6 +94,6 @@ class KeptTensor:
 class KeptSchedules:
     """All schedules of a run, the costs of its best design's operators, tensors between layers."""
 
-    schedules: tuple[KeptSchedule, ...]
-    operators: tuple[PricedOperator, ...] = ()
-    tensors: tuple[KeptTensor, ...] = ()
+    schedules: tuple[KeptSchedule, ...]  # of the distinct layers
+    operators: tuple[PricedOperator, ...] = ()  # of the schedule or the design
+    tensors: tuple[KeptTensor, ...] = ()  # between the layers of the best design

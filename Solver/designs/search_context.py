@@ -29,8 +29,8 @@ class PhaseRecord:
     """Seconds a phase of the run took and the peak resident memory of the process when it ended."""
 
     name: str
-    seconds: float
-    peak_bytes: int
+    seconds: float  # that it took
+    peak_bytes: int  # resident memory of the process at the end
 
 
 @dataclass(frozen=True)

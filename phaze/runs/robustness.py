@@ -20,11 +20,11 @@ class Contender:
     choosing it costs all there is then.
     """
 
-    accelerator: Accelerator
+    accelerator: Accelerator  # the chip
     wins: float
     fails: float
-    expected_regret: float
-    worst_regret: float
+    expected_regret: float  # mean of what choosing it costs
+    worst_regret: float  # the most that choosing it costs
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Influence:
     """
 
     name: str
-    low: float
-    high: float
+    low: float  # factor at the lower end of its range
+    high: float  # factor at the upper end of its range
     value_low: float
     value_high: float
     regret_low: float
@@ -74,15 +74,15 @@ class Robustness:
     the samples in which some design of the space works, all but ``samples_without_any``.
     """
 
-    run: str
-    samples: int
+    run: str  # its folder
+    samples: int  # of the constants
     samples_without_any: int
-    seed: int
-    chosen: Contender
-    least_regret: Contender
+    seed: int  # by which it repeats
+    chosen: Contender  # the best design of the run
+    least_regret: Contender  # the contender that costs least at worst
     contenders: tuple[Contender, ...]
-    influences: tuple[Influence, ...]
-    searched: Searched
+    influences: tuple[Influence, ...]  # constants by what they change
+    searched: Searched  # how the space was searched under samples
 
 
 def keep_robustness(folder: Path, answer: Robustness) -> None:

@@ -66,10 +66,10 @@ class Origin:
     """What an answer rests on: software, code and machine, and hashes of the files that the study
     names (``contents``)."""
 
-    versions: dict[str, str]
+    versions: dict[str, str]  # of python and the libraries that numbers depend on
     contents: dict[str, str]
-    git_commit: str | None
-    machine: str
+    git_commit: str | None  # of the code, with +changes where the work tree differs
+    machine: str  # system and processors
 
     @classmethod
     def of(cls, contents: Mapping[str, str], **others: Any) -> Self:
@@ -93,12 +93,12 @@ class PartRecord:
     of its designs more than ``bound``. Where it failed (``problem``) nothing is known of it.
     """
 
-    part: str
-    status: Status
+    part: str  # of the space, K/N
+    status: Status  # how its search ended
     value: float | None
     bound: float | None
-    machine: str
-    seconds: float
+    machine: str  # system and processors
+    seconds: float  # that it took
     problem: str = ""
 
 
@@ -106,9 +106,9 @@ class PartRecord:
 class PartsRecord:
     """The parts in which a space was searched, by which executor."""
 
-    count: int
-    executor: str
-    parts: tuple[PartRecord, ...]
+    count: int  # parts
+    executor: str  # what ran the parts
+    parts: tuple[PartRecord, ...]  # one by one
 
     @property
     def failed(self) -> tuple[PartRecord, ...]:
@@ -124,12 +124,12 @@ class Manifest(Origin):
     ``parts`` says how its space was divided, where it was.
     """
 
-    schedule_solver: str
-    confirmation_solvers: tuple[str, ...]
-    phases: tuple[PhaseRecord, ...]
-    point_meaning: str
-    counts: Counts
-    pareto_front_points: int
+    schedule_solver: str  # that scheduled the operators
+    confirmation_solvers: tuple[str, ...]  # that solved the schedules of the best design again
+    phases: tuple[PhaseRecord, ...]  # of the run, in order
+    point_meaning: str  # what a design point is
+    counts: Counts  # what became of the design points
+    pareto_front_points: int  # points on the front
     front: tuple[FrontAxis, ...]
     parts: PartsRecord | None = None
     files: dict[str, str] = field(default_factory=dict)

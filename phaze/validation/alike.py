@@ -24,12 +24,12 @@ def filled_from_others(
     ``own`` in other words.
     """
     return tuple(
-        _filled(run, mine, described, [each for each in runs if _is_beside(each, run)])
+        _filled(run, mine, described, [each for each in runs if _shares_source(each, run)])
         for run, mine, described in zip(runs, notes, own, strict=True)
     )
 
 
-def _is_beside(other: TypedRun, run: TypedRun) -> bool:
+def _shares_source(other: TypedRun, run: TypedRun) -> bool:
     return other is not run and other.source == run.source and bool(run.source)
 
 

@@ -218,8 +218,8 @@ class Assumptions:
         years = [int(each) for each in versions]
         words = f"{row.source} {row.framework} {row.date}"
         if not years:
-            said = f"{words} {row.notes}"
-            years = [each.year for each in self.releases if _is_in(each.pattern, said)]
+            words_of_run = f"{words} {row.notes}"
+            years = [each.year for each in self.releases if _is_in(each.pattern, words_of_run)]
         if not years:
             years = [int(next(filter(None, found))) for found in _YEAR.findall(words)]
             years += [int(each) for each in _VERSION.findall(words)]

@@ -114,8 +114,8 @@ def _check_metadata(message: bytes) -> None:
         elif field.number == 2:
             known |= any(name in _OF_METADATA for name, _ in attribute(field.content))
     if version != VERSION and (version or not known):
-        said = f"it says version {version!r:.40}" if version else "its first message is no metadata"
-        raise InputError(f"{said}, and schema {VERSION} is read; export it with that one")
+        text = f"it says version {version!r:.40}" if version else "its first message is no metadata"
+        raise InputError(f"{text}, and schema {VERSION} is read; export it with that one")
 
 
 def _kernel(node: NodeFields, begin_us: float, by_id: Mapping[int, NodeFields]) -> TracedKernel:

@@ -96,18 +96,18 @@ def device_text(start: str, fit: RunFit, name: str, runs: str) -> str:
     of their own, to products.
     """
     device, source = load_device(start), f"fitted to {fit.rows} runs of {runs}"
-    engine, slower = device.matrix, fit.factors["memory"]
+    engine, time_factor = device.matrix, fit.factors["memory"]
     operands = engine.operand_bandwidth
     matrix = replace(
         engine,
         sustained=_moved(engine.sustained, fit.factors["products"], source),
-        batched_bandwidth=_moved(engine.batched_bandwidth, slower, source),
-        operand_bandwidth=None if operands is None else _moved(operands, slower, source),
+        batched_bandwidth=_moved(engine.batched_bandwidth, time_factor, source),
+        operand_bandwidth=None if operands is None else _moved(operands, time_factor, source),
     )
     functions = {
-        each: _moved(part, slower, source) for each, part in device.memory.functions.items()
+        each: _moved(part, time_factor, source) for each, part in device.memory.functions.items()
     }
-    efficiency = _moved(device.memory.efficiency, slower, source)
+    efficiency = _moved(device.memory.efficiency, time_factor, source)
     memory = replace(device.memory, efficiency=efficiency, functions=functions)
     return written_yaml(replace(device, name=name, aliases=(), matrix=matrix, memory=memory))
 
@@ -115,15 +115,15 @@ def device_text(start: str, fit: RunFit, name: str, runs: str) -> str:
 def cluster_text(start: str, fit: RunFit, name: str, runs: str) -> str:
     """The file of the cluster ``start`` with links as fast as the fit to ``runs`` says of
     communication."""
-    cluster, slower = load_cluster(start), fit.factors["communication"]
+    cluster, time_factor = load_cluster(start), fit.factors["communication"]
     tiers = tuple(
-        replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s / slower)
+        replace(tier, bandwidth_bytes_per_s=tier.bandwidth_bytes_per_s / time_factor)
         for tier in cluster.tiers
     )
     fitted = {f"tiers.{place}.bandwidth_bytes_per_s" for place in range(len(tiers))}
     text = stated_yaml(replace(cluster, name=name, tiers=tiers), fitted, runs, cluster.name)
     return (
-        f"# Bandwidths {1.0 / slower:.3f} times those of {cluster.name}, fitted to {fit.rows} "
+        f"# Bandwidths {1.0 / time_factor:.3f} times those of {cluster.name}, fitted to {fit.rows} "
         f"runs of {runs}.\n{text}"
     )
 
@@ -156,7 +156,7 @@ def _error(predicted: FloatArray, measured: FloatArray) -> float:
     return float(np.abs(predicted / measured - 1.0).mean())
 
 
-def _moved(quantity: Quantity, slower: float, source: str) -> Quantity:
-    value = min(quantity.value / slower, 1.0)
+def _moved(quantity: Quantity, time_factor: float, source: str) -> Quantity:
+    value = min(quantity.value / time_factor, 1.0)
     source = f"{source}, from {quantity.value:g} ({quantity.source})"
     return replace(quantity, value=round(value, 4), source=source)

@@ -6,9 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from Estimator.profiled.machine import profile_folder
-from phaze.validation.bridges import MeasuredPlan, reader_of_aceso
+from phaze.validation.bridges import reader_of_aceso
 from phaze.validation.csv_table import RefusedRow, refuse_where_none_is_read
-from phaze.validation.own_plan_runs import OwnRun, PriceFile
+from phaze.validation.own_plan_runs import PriceFile, own_result
 from phaze.validation.plan_rows import PlanRow, read_plan_rows
 from phaze.validation.records import RunResult, ValidationReport
 from phaze.validation.statistics import statistics_of
@@ -29,14 +29,11 @@ def validate_plans(rows_file: Path, progress: Progress, price: PriceFile) -> Val
     results, of_aceso = list[RunResult](), 0
     with progress.phase("measured runs", len(rows)) as advance:
         for row in rows:
-            read = row if isinstance(row, RefusedRow) else _run_of(row, price)
-            if isinstance(read, RefusedRow):
-                results.append(
-                    RunResult(read.line, read.source, read.model, None, reason=read.reason)
-                )
+            if isinstance(row, RefusedRow):
+                results.append(RunResult(row.line, row.source, row.model, None, reason=row.reason))
             else:
-                results.append(read.result())
-                of_aceso += not isinstance(read, OwnRun)
+                results.append(_result_of(row, price))
+                of_aceso += not results[-1].skipped and profile_folder(row.database) is None
             advance(1)
     refuse_where_none_is_read([each.reason for each in results])
     overall, sources = statistics_of(results)
@@ -44,14 +41,15 @@ def validate_plans(rows_file: Path, progress: Progress, price: PriceFile) -> Val
     return ValidationReport(str(rows_file), overall, sources, tuple(results), rules)
 
 
-def _run_of(row: PlanRow, price: PriceFile) -> MeasuredPlan | RefusedRow:
+def _result_of(row: PlanRow, price: PriceFile) -> RunResult:
     """The run of a row with the files that it names, or why these are not its own."""
     try:
-        return (
-            OwnRun(row, price) if profile_folder(row.database) else reader_of_aceso().AcesoRun(row)
-        )
+        if profile_folder(row.database):
+            return own_result(row, price)
+        run = reader_of_aceso().AcesoRun(row)
     except InputError as error:
-        return RefusedRow(row.line, row.source, row.model, str(error))
+        return RunResult(row.line, row.source, row.model, None, reason=str(error))
+    return run.result()
 
 
 def check_alone(**given: str | None) -> None:

@@ -136,24 +136,24 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
     attention = attention_in(row.notes, row.source, row.framework)
     if attention is not None:
         notes.assume("words", f"attention is {attention}, as notes, source or framework say")
-    meant = _named_model(row, rules, notes)
-    listed, named, spelled = is_listed(meant), None, None
-    if not (listed and _has_no_other_width(row, meant)):
+    model = _named_model(row, rules, notes)
+    listed, named, spelled = is_listed(model), None, None
+    if not (listed and _has_no_other_width(row, model)):
         named = first_found(rules.models, row.model)
     if named is not None and named.family is None:
         raise InputError(f"its model is {named.reason}")
     family = None if named is None else named.family
     sizes = {name: getattr(row, name) for name in SIZES}
-    if listed and meant != row.model:
+    if listed and model != row.model:
         sizes["hidden"] = None  # it is that of the listed model
-    elif meant != row.model and (spelled := parse_dimensions(meant)) is not None:
+    elif model != row.model and (spelled := parse_dimensions(model)) is not None:
         family = spelled.family
         stated = {name: value for name, value in sizes.items() if value is not None}
         sizes = {name: getattr(spelled, name) for name in SIZES} | stated
     return TypedRun(
         line=row.line,
         source=row.source,
-        model=meant if listed else row.model,
+        model=model if listed else row.model,
         family=family,
         parameters=None if row.parameters is None else float(round(row.parameters)),
         **sizes,
@@ -186,14 +186,14 @@ def _named_model(row: PublishedRow, rules: Assumptions, notes: Notes) -> str:
     """
     if is_listed(row.model):
         return row.model
-    meant = rules.published_name(row.model)
-    if meant is None:
+    model = rules.published_name(row.model)
+    if model is None:
         return row.model
-    check_experts(meant, row.layers, row.experts, row.experts_per_token, row.expert_ffn)
-    if is_listed(meant) and not _has_no_other_width(row, meant):
+    check_experts(model, row.layers, row.experts, row.experts_per_token, row.expert_ffn)
+    if is_listed(model) and not _has_no_other_width(row, model):
         return row.model
-    notes.assume("words", f"model {row.model[:40]!r} is {meant}")
-    return meant
+    notes.assume("words", f"model {row.model[:40]!r} is {model}")
+    return model
 
 
 def _has_no_other_width(row: PublishedRow, listed: str) -> bool:

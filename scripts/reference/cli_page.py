@@ -36,7 +36,6 @@ STATUSES = {
     "INTERRUPTED": "interrupted (Ctrl-C); the same command goes on where it was",
     "TERMINATED": "terminated; the same command goes on where it was",
 }
-COMMON = "flags of every mode"
 
 
 def page() -> str:
@@ -47,8 +46,8 @@ def page() -> str:
     parsers = mode_parsers()
     groups = [(mode.group, f"[`{name}`](#{name})", mode.purpose) for name, mode in MODES.items()]
     parts = [HEAD.format(statuses=_statuses(), modes=table(("to", "mode", "purpose"), groups))]
-    told: dict[str, str] = {}
-    parts += [_mode(name, mode.purpose, parsers[name], told) for name, mode in MODES.items()]
+    earlier: dict[str, str] = {}
+    parts += [_mode(name, mode.purpose, parsers[name], earlier) for name, mode in MODES.items()]
     return "".join(parts)
 
 
@@ -57,12 +56,12 @@ def exit_statuses() -> Mapping[str, int]:
     from phaze.cli import exit_status
     from phaze_common.errors import InputError
 
-    stated = {
+    statuses = {
         name: value
         for name, value in vars(exit_status).items()
         if name.isupper() and isinstance(value, int)
     }
-    return {**stated, "INPUT": InputError.exit_status}
+    return {**statuses, "INPUT": InputError.exit_status}
 
 
 def _statuses() -> str:
@@ -70,15 +69,15 @@ def _statuses() -> str:
     return table(("status", "meaning"), ((f"{status}", STATUSES[name]) for name, status in found))
 
 
-def _mode(mode: str, purpose: str, parser: argparse.ArgumentParser, told: dict[str, str]) -> str:
-    """The section of a mode; ``told`` has the tables of modes before it and their modes, to which
+def _mode(mode: str, purpose: str, parser: argparse.ArgumentParser, earlier: dict[str, str]) -> str:
+    """The section of a mode; ``earlier`` has the tables of modes before it and their modes, to which
     equal ones lead."""
     usage = parser.format_usage().removeprefix("usage: ").rstrip()
     parts = [
         f"\n## {mode}\n\n{purpose[0].upper()}{purpose[1:]}.\n\n",
         "".join(f"    {each.strip()}\n" for each in usage.split("\n")),
     ]
-    again: dict[str, list[str]] = {}
+    repeated: dict[str, list[str]] = {}
     for group in sorted(parser._action_groups, key=lambda each: each.title == "options"):
         actions = [
             each
@@ -90,13 +89,14 @@ def _mode(mode: str, purpose: str, parser: argparse.ArgumentParser, told: dict[s
                 str(group.title), str(group.title)
             )
             rows = table(("flag", "takes", "default", "meaning"), map(_flag, actions))
-            first = told.setdefault(rows, mode)
+            first = earlier.setdefault(rows, mode)
             if first == mode:
                 parts.append(f"\n**{title}**\n\n{rows}")
             else:
-                again.setdefault(first, []).append(title)
+                repeated.setdefault(first, []).append(title)
     parts += [
-        f"\n**{', '.join(titles)}**: as of [{first}](#{first})\n" for first, titles in again.items()
+        f"\n**{', '.join(titles)}**: as of [{first}](#{first})\n"
+        for first, titles in repeated.items()
     ]
     return "".join(parts)
 
@@ -137,14 +137,14 @@ def _taken(action: argparse.Action) -> str:
 
 
 def _plain_default(action: argparse.Action) -> str:
-    stated = action.default
+    value = action.default
     if action.required:
         return "required"
     if not action.option_strings:
         return "none" if action.nargs in ("?", "*") else "required"
     if action.nargs == 0:
         return "off"
-    return "" if stated in (None, argparse.SUPPRESS) or stated == [] else f"{_text(stated)}"
+    return "" if value in (None, argparse.SUPPRESS) or value == [] else f"{_text(value)}"
 
 
 def _text(value: object) -> str:

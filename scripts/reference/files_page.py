@@ -12,7 +12,6 @@ from Estimator.plans.degrees import UniformPlan
 from phaze_common import file_formats
 from phaze_common.file_formats import FileFormat
 from phaze_common.quantities import unit_of_key
-from scripts.reference.key_meanings import EVERYWHERE, OF_RECORDS
 from scripts.reference.markdown import plain, table
 from scripts.reference.records import doc_of, keys_of, meaning_of, owner_of
 
@@ -168,20 +167,20 @@ class Document:
 
 
 def _documents() -> Iterator[str]:
-    told: dict[type[Any], str] = {}
+    described: dict[type[Any], str] = {}
     for document in documents():
         yield f"\n## {document.name}\n\n{document.about}\n"
         waiting = [*document.records]
         every = {
             row[0]: row
             for record in document.records
-            for row in _rows(record, told, waiting, document.left_out)
+            for row in _rows(record, described, waiting, document.left_out)
         }
         rows = list(every.values())
         yield f"\n{table(HEADS, rows)}"
-        told |= dict.fromkeys(document.records, document.name)
+        described |= dict.fromkeys(document.records, document.name)
         for record in waiting[len(document.records) :]:
-            yield _section(record, told)
+            yield _section(record, described)
 
 
 def documents() -> Iterator[Document]:
@@ -222,23 +221,23 @@ def documents() -> Iterator[Document]:
     )
 
 
-def _section(record: type[Any], told: dict[type[Any], str]) -> str:
-    if record in told:
+def _section(record: type[Any], described: dict[type[Any], str]) -> str:
+    if record in described:
         return ""
-    told[record] = record.__name__
+    described[record] = record.__name__
     waiting: list[type[Any]] = []
     more = ""
     if _is_more_than_a_plan(record):
         more = f" It has all keys of a plan ({_link(UniformPlan)}), and these:"
         waiting.append(UniformPlan)
-    rows = list(_rows(record, told, waiting))
+    rows = list(_rows(record, described, waiting))
     own = f"\n### {_title(record)}\n\n{doc_of(record)}{more}\n\n{table(HEADS, rows)}"
-    return own + "".join(_section(each, told) for each in waiting)
+    return own + "".join(_section(each, described) for each in waiting)
 
 
 def _rows(
     record: type[Any],
-    told: dict[type[Any], str],
+    described: dict[type[Any], str],
     waiting: list[type[Any]],
     left_out: frozenset[str] = frozenset(),
 ) -> Iterator[tuple[str, ...]]:
@@ -252,7 +251,7 @@ def _rows(
         waiting += [
             inner
             for _, inner in key.records
-            if inner not in waiting and inner not in told and inner not in _elsewhere()
+            if inner not in waiting and inner not in described and inner not in _elsewhere()
         ]
         takes = f"{key.takes} ({', '.join(links)})" if links else key.takes
         yield f"`{key.name}`", takes, _unit(key.name), _meaning(record, key.name)
@@ -264,21 +263,14 @@ def _is_more_than_a_plan(record: type[Any]) -> bool:
 
 
 def _meaning(record: type[Any], name: str) -> str:
-    """What a key means: by the code, else by the list of keys, else by the columns of the same
-    name.
+    """What a key means: by its record, else by the columns of the same name.
 
     Raises:
         KeyError: nothing says it; a comment behind the field is the place.
     """
     from phaze.runs.column_meanings import OF_DESIGNS, OF_PLANS
 
-    said = (
-        OF_RECORDS.get(f"{record.__name__}.{name}")
-        or OF_RECORDS.get(f"{owner_of(record, name).__name__}.{name}")
-        or meaning_of(record, name)
-        or EVERYWHERE.get(name)
-    )
-    return said or plain({**OF_PLANS, **OF_DESIGNS}[name])
+    return meaning_of(record, name) or plain({**OF_PLANS, **OF_DESIGNS}[name])
 
 
 @cache
@@ -296,10 +288,10 @@ def _elsewhere() -> Mapping[type[Any], str]:
         Software: "software",
         Cluster: "cluster",
     }
-    told = {record: f"yaml.md#{anchor}" for record, anchor in pages.items()} | dict.fromkeys(
+    described = {record: f"yaml.md#{anchor}" for record, anchor in pages.items()} | dict.fromkeys(
         (Quantity, UncertainQuantity), "yaml.md"
     )
-    return told | {
+    return described | {
         record: f"#{document.name.replace('.', '')}"
         for document in documents()
         for record in document.records

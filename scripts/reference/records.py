@@ -62,28 +62,31 @@ def table_of(record: type[Any]) -> str:
     return table(HEADS, _rows(record, "", {}))
 
 
-def _rows(record: type[Any], prefix: str, told: dict[type[Any], str]) -> Iterator[tuple[str, ...]]:
+def _rows(record: type[Any], prefix: str, paths: dict[type[Any], str]) -> Iterator[tuple[str, ...]]:
     for key in keys_of(record):
         path = f"{prefix}{key.name}"
-        again = [told[inner] for _, inner in key.records if inner in told]
-        meaning = f"{key.meaning} (keys as of `{again[0]}`)" if again else key.meaning
+        earlier = [paths[inner] for _, inner in key.records if inner in paths]
+        meaning = f"{key.meaning} (keys as of `{earlier[0]}`)" if earlier else key.meaning
         yield f"`{path}`", key.takes, key.unit, key.default, meaning
         for between, inner in key.records:
-            if inner not in told and inner not in constants():
-                told[inner] = f"{path}{between}"
-                yield from _rows(inner, f"{path}{between}.", told)
+            if inner not in paths and inner not in constants():
+                paths[inner] = f"{path}{between}"
+                yield from _rows(inner, f"{path}{between}.", paths)
 
 
 def meaning_of(record: type[Any], name: str) -> str:
     """What the code says of a field: the comment behind it, and the part of the docstring that
     names it."""
     hint = get_type_hints(record, include_extras=True)[name]
-    stated = next((each for each in get_args(hint) if isinstance(each, About)), None)
-    axis = stated.help if stated is not None and stated.key in {"", name} else ""
+    about = next((each for each in get_args(hint) if isinstance(each, About)), None)
+    axis = about.help if about is not None and about.key in {"", name} else ""
     home = owner_of(record, name)
-    said = [axis or _comments(home).get(name, ""), *_named_in(inspect.getdoc(home) or "", name)]
-    told = "; ".join(each for each in said if each)
-    return _null(plain(told or EVERYWHERE.get(name, "")))
+    sentences = [
+        axis or _comments(home).get(name, ""),
+        *_named_in(inspect.getdoc(home) or "", name),
+    ]
+    paths = "; ".join(each for each in sentences if each)
+    return _null(plain(paths or EVERYWHERE.get(name, "")))
 
 
 def owner_of(record: type[Any], name: str) -> type[Any]:
@@ -157,8 +160,8 @@ def constants() -> frozenset[type[Any]]:
 
 def _unit_and_type(hint: Any, unit: str) -> tuple[str, Any]:
     if get_origin(hint) is Annotated:
-        stated = hint.__metadata__[0]
-        return (stated if isinstance(stated, str) else unit), hint.__origin__
+        about = hint.__metadata__[0]
+        return (about if isinstance(about, str) else unit), hint.__origin__
     return unit, hint
 
 
@@ -182,14 +185,14 @@ def _default(entry: Field[Any]) -> str:
         return "empty"
     if entry.default is MISSING:
         return "required"
-    stated = entry.default
-    if stated in (None, (), ""):
+    about = entry.default
+    if about in (None, (), ""):
         return "none"
-    if isinstance(stated, bool):
-        return str(stated).lower()
+    if isinstance(about, bool):
+        return str(about).lower()
     return (
-        str(stated.value if isinstance(stated, Enum) else stated)
-        if not is_dataclass(stated)
+        str(about.value if isinstance(about, Enum) else about)
+        if not is_dataclass(about)
         else "none"
     )
 
@@ -199,12 +202,12 @@ def _comments(record: type[Any]) -> Mapping[str, str]:
     inherited = [_comments(each) for each in record.__mro__[1:] if is_dataclass(each)]
     source = textwrap.dedent(inspect.getsource(record))
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    said = {
+    sentences = {
         each.start[0]: each.string.removeprefix("# ")
         for each in tokens
         if each.type == tokenize.COMMENT
     }
-    alone = {line for line in said if source.splitlines()[line - 1].lstrip().startswith("#")}
+    alone = {line for line in sentences if source.splitlines()[line - 1].lstrip().startswith("#")}
     found = {name: text for each in inherited[::-1] for name, text in each.items()}
     for field in ast.parse(source).body[0].body:  # type: ignore[attr-defined]
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
@@ -212,7 +215,9 @@ def _comments(record: type[Any]) -> Mapping[str, str]:
             while first - 1 in alone:
                 first -= 1
             lines = range(first, (field.end_lineno or field.lineno) + 1)
-            found[field.target.id] = " ".join(said[line] for line in lines if line in said)
+            found[field.target.id] = " ".join(
+                sentences[line] for line in lines if line in sentences
+            )
     return found
 
 

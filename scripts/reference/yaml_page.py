@@ -42,13 +42,22 @@ SETTINGS_HEADS = ("key", "also", "takes", "unit", "default", "meaning")
 
 @dataclass(frozen=True)
 class HardwareFile:
-    """A kind of hardware file: what its page says, the example of it, and the record that reads
-    it."""
+    """A kind of hardware file: what it is used by, the example of it, the record that reads it, and
+    the folder of those that ship."""
 
     title: str
-    told: str
+    use: str
     example: str
     record: type[Any]
+    folder: str = ""
+
+    @property
+    def ships(self) -> str:
+        """What ships, in a sentence."""
+        from Estimator.hardware_files import hardware_names
+
+        names = ", ".join(f"`{name}`" for name in hardware_names(self.folder))
+        return f" What ships: {names}."
 
 
 def page() -> str:
@@ -70,76 +79,32 @@ def hardware_files() -> Iterator[HardwareFile]:
     from Estimator.network.contention import Contention
 
     yield HardwareFile(
-        "Design space",
-        "`--design-space FILE`. " + _ships("design_spaces"),
-        "space.yaml",
-        DesignSpaceFile,
+        "Design space", "`--design-space FILE`.", "space.yaml", DesignSpaceFile, "design_spaces"
     )
     yield HardwareFile(
         "Chip", "`--chip FILE`: one accelerator of a design space.", "chip.yaml", ChipSize
     )
+    technology = "`--technology FILE`, or `technology` of a design space."
+    yield HardwareFile("Technology", technology, "technology.yaml", Technology, "technologies")
     yield HardwareFile(
-        "Technology",
-        "`--technology FILE`, or `technology` of a design space. " + _ships("technologies"),
-        "technology.yaml",
-        Technology,
+        "Platform", "`platform` of a design space.", "platform.yaml", PlatformFile, "platforms"
     )
+    functions = "`vector_functions` of a design space.", "functions.yaml", VectorFunctionsFile
+    yield HardwareFile("Vector functions", *functions, "vector_functions")
+    memory = "`axes.memory` of a design space, as `memory.yaml:4` for four stacks."
+    yield HardwareFile("Memory", memory, "memory.yaml", Memory, "memories")
+    yield HardwareFile("Prices", "`--prices FILE`.", "prices.yaml", Prices, "prices")
+    device = "`--device FILE`; `phaze calibrate` writes such files."
+    yield HardwareFile("Device", device, "device.yaml", Device, "devices")
+    software = "`--software FILE`: a training framework."
+    yield HardwareFile("Software", software, "software.yaml", Software, "software")
+    kernel = "`attention` of a framework.", "attention.yaml", AttentionKernel
+    yield HardwareFile("Attention kernel", *kernel, "attention")
     yield HardwareFile(
-        "Platform",
-        "`platform` of a design space. " + _ships("platforms"),
-        "platform.yaml",
-        PlatformFile,
+        "Contention", "`contention` of a framework.", "contention.yaml", Contention, "contention"
     )
-    yield HardwareFile(
-        "Vector functions",
-        "`vector_functions` of a design space. " + _ships("vector_functions"),
-        "functions.yaml",
-        VectorFunctionsFile,
-    )
-    yield HardwareFile(
-        "Memory",
-        "`axes.memory` of a design space, as `memory.yaml:4` for four stacks. "
-        + _ships("memories"),
-        "memory.yaml",
-        Memory,
-    )
-    yield HardwareFile("Prices", "`--prices FILE`. " + _ships("prices"), "prices.yaml", Prices)
-    yield HardwareFile(
-        "Device",
-        "`--device FILE`; `phaze calibrate` writes such files. " + _ships("devices"),
-        "device.yaml",
-        Device,
-    )
-    yield HardwareFile(
-        "Software",
-        "`--software FILE`: a training framework. " + _ships("software"),
-        "software.yaml",
-        Software,
-    )
-    yield HardwareFile(
-        "Attention kernel",
-        "`attention` of a framework. " + _ships("attention"),
-        "attention.yaml",
-        AttentionKernel,
-    )
-    yield HardwareFile(
-        "Contention",
-        "`contention` of a framework. " + _ships("contention"),
-        "contention.yaml",
-        Contention,
-    )
-    yield HardwareFile(
-        "Cluster",
-        "`--cluster FILE`; any number may be `{value, source}`. " + _ships("clusters"),
-        "cluster.yaml",
-        Cluster,
-    )
-
-
-def _ships(kind: str) -> str:
-    from Estimator.hardware_files import hardware_names
-
-    return f"What ships: {', '.join(f'`{name}`' for name in hardware_names(kind))}."
+    cluster = "`--cluster FILE`; any number may be `{value, source}`."
+    yield HardwareFile("Cluster", cluster, "cluster.yaml", Cluster, "clusters")
 
 
 def _example(name: str) -> str:
@@ -148,7 +113,10 @@ def _example(name: str) -> str:
 
 def _hardware(kind: HardwareFile) -> str:
     about = plain((kind.record.__doc__ or "").partition("\n\n")[0])
-    return f"\n## {kind.title}\n\n{kind.told}\n{_example(kind.example)}\n{about}\n\n{table_of(kind.record)}"
+    use = kind.use + (kind.ships if kind.folder else "")
+    return (
+        f"\n## {kind.title}\n\n{use}\n{_example(kind.example)}\n{about}\n\n{table_of(kind.record)}"
+    )
 
 
 def _settings() -> Iterator[str]:

@@ -7,19 +7,16 @@ The processes are started once, as many as the largest group; smaller groups are
 from __future__ import annotations
 
 import os
-import signal
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 from Estimator.profiled.machine import DeviceKind
 from Estimator.profiled.rows import CollectiveRow, Exchange, Timing
-from phaze.runtime.forked import die_with_parent, forking, stop_server
-from phaze.runtime.profiling.timing import Repeats, spread_of, timing_of
+from phaze.runtime.forked import Member, die_with_parent, forked
+from phaze.runtime.profiling.timing import Repeats, timing_of
 from phaze_common.errors import PhazeError
 
 CPU_SIZES = (2**12, 2**15, 2**18, 2**20, 2**22, 2**24)
@@ -64,50 +61,27 @@ def measured_exchanges(
     if not wanted:
         return
     processes = max(each.group_size for each in wanted)
-    context = forking(("torch.distributed", __name__))
-    with tempfile.TemporaryDirectory() as folder:
-        results, sender = context.Pipe(duplex=False)
-        members = [
-            context.Process(
-                target=_member,
-                args=(
-                    rank,
-                    processes,
-                    str(Path(folder) / "meeting"),
-                    device_kind,
-                    tuple(wanted),
-                    repeats,
-                    sender,
-                ),
-                daemon=True,
-            )
-            for rank in range(processes)
-        ]
+    modules, arguments = ("torch.distributed", __name__), (device_kind, tuple(wanted), repeats)
+    with forked(modules, processes, _member, *arguments) as members:
+        for each in wanted:
+            timing = _received(members)
+            if timing is not None:
+                yield CollectiveRow(each.kind, each.payload_bytes, each.group_size, 1, timing)
         for member in members:
-            member.start()
-        sender.close()
-        try:
-            for each in wanted:
-                timing = _received(results, members)
-                if timing is not None:
-                    yield CollectiveRow(each.kind, each.payload_bytes, each.group_size, 1, timing)
-            for member in members:
-                member.join(WATCH_S)
-        finally:
-            for member in members:
-                member.terminate()
-                member.join()
-            stop_server()
+            member.process.join(WATCH_S)
 
 
-def _received(results: Connection, members: Sequence[Any]) -> Timing | None:
+def _received(members: Sequence[Member]) -> Timing | None:
+    """What the first process sends next."""
+    first = members[0]
     try:
-        if results.poll(START_S):
-            found: Timing | None = results.recv()
+        if first.pipe.poll(START_S):
+            found: Timing | None = first.pipe.recv()
             return found
     except EOFError:
-        pass
-    ended = [member.exitcode for member in members if member.exitcode is not None]
+        first.process.join(WATCH_S)
+    processes = [member.process for member in members]
+    ended = [each.exitcode for each in processes if each.exitcode is not None]
     raise PhazeError(
         f"a process that measures exchanges ended with {ended[0]}; free memory or ports, and "
         "start the same profile again"
@@ -117,22 +91,11 @@ def _received(results: Connection, members: Sequence[Any]) -> Timing | None:
     )
 
 
-def _member(
-    rank: int,
-    processes: int,
-    meeting: str,
-    device_kind: DeviceKind,
-    wanted: Sequence[Wanted],
-    repeats: Repeats,
-    results: Connection,
-) -> None:
+def _member(*arguments: Any) -> None:
     """One of the processes; what goes wrong in it is said by the process that started it, once."""
     die_with_parent()
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # of a terminal, which the process that started this one hears as well
     try:
-        _measure(rank, processes, meeting, device_kind, wanted, repeats, results)
+        _measure(*arguments)
     except Exception:  # noqa: BLE001 - mostly that another one is gone
         os._exit(1)
 
@@ -141,10 +104,10 @@ def _measure(
     rank: int,
     processes: int,
     meeting: str,
+    results: Connection,
     device_kind: DeviceKind,
     wanted: Sequence[Wanted],
     repeats: Repeats,
-    results: Connection,
 ) -> None:
     """Take part in all exchanges; the first one sends what it measures."""
     import torch
@@ -194,12 +157,8 @@ def _timing(wanted: Wanted, rank: int, group: Any, device: str, repeats: Repeats
         for _ in range(IN_A_BLOCK):
             dist.barrier(group)
             samples.append(_seconds(run, device))
-        known = (
-            len(samples) >= repeats.least
-            and spread_of(samples) <= repeats.spread * sorted(samples)[len(samples) // 2]
-        )
-        spent = time.monotonic() - started > repeats.cap_s or len(samples) >= repeats.most
-        go_on.fill_(0.0 if known or spent else 1.0)
+        enough = repeats.enough([samples], started) or len(samples) >= repeats.most
+        go_on.fill_(0.0 if enough else 1.0)
         dist.broadcast(go_on, 0, group=group)
         if not go_on.item():
             return timing_of(samples)

@@ -14,7 +14,6 @@ import gc
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from GraphExtractor.forward_trace import plain_operators, real_model, trace_forw
 from GraphExtractor.graph import GraphKey, Phase, Recompute
 from GraphExtractor.models.base import ModelFamily
 from phaze.runtime.profiling.kernels import real_inputs
-from phaze.runtime.profiling.timing import Repeats, now, spread_of, timing_of
+from phaze.runtime.profiling.timing import Repeats, now, timing_of
 from phaze.runtime.training.stage_program import Cutter, LayerModule, StageProgram, run_layer
 from phaze.runtime.training.weights import Weight, flat_weights
 
@@ -64,13 +63,7 @@ def measured_layer_passes(
                 continue
             for rounds, seconds in zip((behind_waits, recomputing, alone), found, strict=True):
                 rounds.seconds.append(seconds)
-            taken = index + 1 - repeats.warm_up
-            known = all(
-                spread_of(each) <= repeats.spread * median(each) for each in alone.columns()
-            )
-            if (taken >= repeats.least and known) or (
-                taken >= 3 and time.monotonic() - started > repeats.cap_s
-            ):
+            if repeats.enough(alone.columns(), started):
                 break
     recomputed, places = passes.recomputed, alone.seconds[0]
     del passes

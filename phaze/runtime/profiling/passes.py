@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,20 +24,7 @@ from GraphExtractor.graph import Attention, GraphKey, Phase
 from GraphExtractor.models.base import ModelFamily
 from phaze.runtime.profiling.kernels import real_inputs
 from phaze.runtime.profiling.real_operators import register_torch_attention
-from phaze.runtime.profiling.timing import Repeats, now, spread_of, timing_of
-
-
-@dataclass(frozen=True)
-class MeasuredPasses:
-    """Seconds of one micro-batch by phase: of the whole model, loss included, and of each block, by
-    path.
-
-    What a model does around its blocks (masks, checks of arguments) is no part of them, and not of
-    a stage of a pipeline either.
-    """
-
-    whole: Mapping[Phase, Timing]
-    blocks: Mapping[Phase, Mapping[str, Timing]]
+from phaze.runtime.profiling.timing import Repeats, now, timing_of
 
 
 def real_model(key: GraphKey, family: ModelFamily, device: str) -> torch.nn.Module:
@@ -68,9 +54,13 @@ def measured_passes(
     clock: Clock,
     repeats: Repeats,
     blocks: Sequence[str] = (),
-) -> MeasuredPasses:
-    """Seconds of both passes of a micro-batch through ``real_model``, and forward of its
-    ``blocks``."""
+) -> Mapping[tuple[Phase, str], Timing]:
+    """Seconds of both passes of a micro-batch through the ``blocks`` of ``real_model``, by phase
+    and path; of the whole, with the loss, under "" where none is seen in every step.
+
+    What a model does around its blocks (masks, checks of arguments) is no part of them, and not of
+    a stage of a pipeline either.
+    """
     model = real_model(key, family, device)
     watches = [_Watch(model.get_submodule(path), clock) for path in blocks]
     inputs = {name: value.to(device) for name, value in real_inputs(key, family).items()}
@@ -82,31 +72,17 @@ def measured_passes(
             continue
         seconds[Phase.FORWARD].append(forward_s)
         seconds[Phase.BACKWARD].append(backward_s)
-        both = seconds.values()
-        known = all(
-            spread_of(each) <= repeats.spread * sorted(each)[len(each) // 2] for each in both
-        )
-        taken = len(seconds[Phase.FORWARD])
-        if (taken >= repeats.least and known) or (
-            taken >= 3 and time.monotonic() - started > repeats.cap_s
-        ):
+        if repeats.enough(seconds.values(), started):
             break
     del model
     gc.collect()
-    return MeasuredPasses(
-        {phase: timing_of(each) for phase, each in seconds.items()},
-        {phase: _timings(phase, blocks, watches, repeats.warm_up) for phase in Phase},
-    )
-
-
-def _timings(
-    phase: Phase, blocks: Sequence[str], watches: Sequence[_Watch], warm_up: int
-) -> dict[str, Timing]:
-    """Of the blocks that were seen in every step."""
-    of_blocks = {
-        path: watch.seconds[phase][warm_up:] for path, watch in zip(blocks, watches, strict=True)
-    }
-    return {path: timing_of(seconds) for path, seconds in of_blocks.items() if seconds}
+    found: dict[tuple[Phase, str], Timing] = {}
+    for phase, whole in seconds.items():
+        watched = zip(blocks, watches, strict=True)
+        of_blocks = {path: watch.seconds[phase][repeats.warm_up :] for path, watch in watched}
+        of_blocks = {path: each for path, each in of_blocks.items() if each} or {"": whole}
+        found |= {(phase, path): timing_of(each) for path, each in of_blocks.items()}
+    return found
 
 
 class _Watch:

@@ -101,10 +101,10 @@ def register_torch_attention() -> str:
         scaling: float | None = None,
         **settings: Any,
     ) -> Any:
-        told, bias = settings.get("is_causal"), settings.get("position_bias")
+        is_causal, bias = settings.get("is_causal"), settings.get("position_bias")
         causal = (
             mask is None
-            and bool(getattr(module, "is_causal", True) if told is None else told)
+            and bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
             and q.shape[-2] == k.shape[-2]
         )
         added = bias if mask is None else mask if bias is None else mask + bias

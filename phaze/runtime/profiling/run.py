@@ -339,8 +339,8 @@ class _Profile:
                 NotImplementedError,
                 AttributeError,
             ) as error:
-                said = str(error).splitlines()[0] if str(error) else type(error).__name__
-                logger.warning("no whole pass of %s is measured: %s", key.label, said)
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                logger.warning("no whole pass of %s is measured: %s", key.label, reason)
                 return
             sizes = key.dtype, key.model, key.micro_batch_size, key.sequence_length
             rows = [
@@ -375,12 +375,7 @@ class _Profile:
         found = measured_passes(
             traced_key(key), family, kind.value, self._machine.clock, repeats, blocks
         )
-        places = {phase: found.blocks[phase] or {"": found.whole[phase]} for phase in Phase}
-        return {
-            (phase, block): LayerPass(timing)
-            for phase, timings in places.items()
-            for block, timing in timings.items()
-        }
+        return {place: LayerPass(timing) for place, timing in found.items()}
 
     def _fits(self, key: GraphKey) -> bool:
         """Whether the weights of a pass find room, roughly; a pass that does not is left out."""

@@ -95,11 +95,11 @@ def _power_of_gpu() -> str:
     if tool is None:
         return ""
     fields = "power.limit,clocks.max.sm,clocks.sm,persistence_mode"
-    asked = [tool, f"--query-gpu={fields}", "--format=csv,noheader", "--id=0"]
+    command = [tool, f"--query-gpu={fields}", "--format=csv,noheader", "--id=0"]
     try:
-        said = subprocess.run(
-            asked, capture_output=True, text=True, timeout=20, check=True
+        output = subprocess.run(
+            command, capture_output=True, text=True, timeout=20, check=True
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""
-    return f"{fields}: {said}"
+    return f"{fields}: {output}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from Estimator.profiled.rows import Timing
 
 SHORTEST_SAMPLE_S = 2e-4  # a sample repeats what is shorter than this, whose clock would count too
 MOST_IN_A_SAMPLE = 1000
+FEWEST = 3  # samples, however long they take
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,17 @@ class Repeats:
     most: int = 40
     cap_s: float = 1.0
     warm_up: int = 2
+
+    def enough(self, columns: Iterable[Sequence[float]], started_s: float) -> bool:
+        """Whether samples of each of ``columns``, which are as long, spread little enough, or took
+        too long since ``started_s`` (``time.monotonic``)."""
+        every = list(columns)
+        taken = len(every[0])
+        if taken >= FEWEST and time.monotonic() - started_s > self.cap_s:
+            return True
+        return taken >= self.least and all(
+            spread_of(each) <= self.spread * float(np.median(each)) for each in every
+        )
 
 
 @dataclass(frozen=True)
@@ -51,11 +63,7 @@ def timed(run: Callable[[], object], clock: Clock, repeats: Repeats) -> Timed:
         seconds, host_s = sample(run, inside)
         samples.append(seconds / inside)
         hosts.append(host_s / inside)
-        if len(samples) >= repeats.least and spread_of(samples) <= repeats.spread * float(
-            np.median(samples)
-        ):
-            break
-        if len(samples) >= 3 and time.monotonic() - started > repeats.cap_s:
+        if repeats.enough([samples], started):
             break
     return Timed(timing_of(samples, inside), float(np.median(hosts)))
 

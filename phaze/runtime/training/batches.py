@@ -8,7 +8,9 @@ from pathlib import Path
 
 import torch
 
+from GraphExtractor.forward_trace import input_shapes
 from GraphExtractor.models.base import LanguageModelFamily, ModelFamily
+from phaze.runtime.training.job import SYNTHETIC, Job
 from phaze_common.errors import InputError
 from phaze_common.files import read_bytes
 
@@ -21,17 +23,16 @@ _SKEW = 3
 
 
 class Batches:
-    """The rows of every step, by input; ``shapes`` are the inputs of one micro-batch."""
+    """The rows of every step of a job, by input.
 
-    def __init__(
-        self,
-        family: ModelFamily,
-        shapes: Mapping[str, torch.Tensor],
-        rows: int,
-        seed: int,
-        text: bytes | None,
-    ) -> None:
-        self.family, self.shapes, self.rows, self.seed = family, shapes, rows, seed
+    Raises:
+        InputError: as ``read_text``.
+    """
+
+    def __init__(self, job: Job, family: ModelFamily) -> None:
+        self.family, self.rows, self.seed = family, job.plan.global_batch_size, job.seed
+        self.shapes = input_shapes(family, job.key())
+        text = read_text(job, family)
         self.text = (
             None if text is None else torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
         )
@@ -84,13 +85,14 @@ class Batches:
         return (drawn**_SKEW * self.family.vocabulary).long()
 
 
-def read_text(path: str | None, family: ModelFamily, sequence_length: int) -> bytes | None:
-    """The text at ``path``; None of none.
+def read_text(job: Job, family: ModelFamily) -> bytes | None:
+    """The text that a job trains on; None where its data are drawn.
 
     Raises:
         InputError: no file, too short a one, or a model that reads no text.
     """
-    if path is None:
+    path, sequence_length = job.data, job.plan.sequence_length
+    if path == SYNTHETIC:
         return None
     if not isinstance(family, LanguageModelFamily) or family.vocabulary < BYTES:
         raise InputError(

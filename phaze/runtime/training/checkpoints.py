@@ -29,11 +29,11 @@ class Checkpoint:
     """What a checkpoint is of: a plan after so many steps, on these data from this seed; losses up
     to there."""
 
-    step: int
-    plan: Plan
-    data: str
-    seed: int
-    losses: tuple[float, ...]
+    step: int  # its number
+    plan: Plan  # by value
+    data: str  # what was trained on
+    seed: int  # by which it repeats
+    losses: tuple[float, ...]  # of the steps so far
 
 
 def save(
@@ -96,10 +96,10 @@ def find(path: Path, job: Job) -> tuple[Path, Checkpoint]:
             f"--resume {path} holds no checkpoint; give the folder of a run that was told "
             "--checkpoint-every, or of a checkpoint"
         )
-    stated = CHECKPOINT.current(
+    content = CHECKPOINT.current(
         read_json(places[-1] / RECORD, "a checkpoint"), str(places[-1] / RECORD)
     )
-    record = to_record(Checkpoint, stated, str(places[-1]))
+    record = to_record(Checkpoint, content, str(places[-1]))
     for name, now in (("plan", job.plan), ("data", job.data), ("seed", job.seed)):
         if getattr(record, name) != now:
             raise InputError(

@@ -26,12 +26,12 @@ class Span:
     """One activity of a step: nanoseconds of the wall clock, and of the processor in this
     thread."""
 
-    activity: Activity
-    step: int
-    micro_batch: int
-    start_ns: int
-    end_ns: int
-    processor_ns: int
+    activity: Activity  # what the process did
+    step: int  # its number
+    micro_batch: int  # its number within the step
+    start_ns: int  # begin of the span
+    end_ns: int  # end of the span
+    processor_ns: int  # processor time of the span
 
 
 class Clock:

@@ -12,17 +12,17 @@ from pathlib import Path
 import torch
 
 from GraphExtractor.forward_trace import (
-    input_shapes,
     mean_cross_entropy,
     plain_operators,
     real_model,
 )
 from GraphExtractor.models.base import ModelFamily
-from phaze.runtime.training.batches import Batches, read_text
+from phaze.runtime.training.batches import Batches
 from phaze.runtime.training.checkpoints import stage_weights
 from phaze.runtime.training.divided_weights import division_of
-from phaze.runtime.training.job import CHECKED_STEPS, EXACT, SYNTHETIC, Job
+from phaze.runtime.training.job import CHECKED_STEPS, EXACT, Job
 from phaze.runtime.training.norms import normalise_as_replicas
+from phaze.runtime.training.optimizer import adam_of
 from phaze.runtime.training.records import CheckRecord, Difference, JobRecord
 from phaze.runtime.training.weights import Weight, initial
 
@@ -34,9 +34,9 @@ def check_training(
     family: ModelFamily,
     record: JobRecord | None,
     agreed: Callable[[bool], bool],
-    again: Callable[[Job], JobRecord | None],
+    train_again: Callable[[Job], JobRecord | None],
 ) -> CheckRecord | None:
-    """Compare a run with one process; where they differ in float32, train ``again`` in float64,
+    """Compare a run with one process; where they differ in float32, train again in float64,
     where rounding cannot decide.
 
     Processes without a ``record`` take part in that once the first one has it so, which ``agreed``
@@ -46,7 +46,7 @@ def check_training(
         found = None if record is None else compare(job, record, family)
         if not agreed(found is not None and not found.equal and job.dtype != EXACT):
             return found
-        exact = again(job.exact)
+        exact = train_again(job.exact)
         if found is None or exact is None:
             return None
         first = Difference(
@@ -123,15 +123,8 @@ def train_alone(
                     0,
                 )
             )
-    adam = torch.optim.Adam(
-        parameters.values(),
-        settings.learning_rate,
-        (settings.beta1, settings.beta2),
-        settings.epsilon,
-        fused=True,
-    )
-    text = read_text(None if job.data == SYNTHETIC else job.data, family, job.plan.sequence_length)
-    batches = Batches(family, input_shapes(family, key), job.plan.global_batch_size, job.seed, text)
+    adam = adam_of(parameters.values(), settings)
+    batches = Batches(job, family)
     losses = []
     with plain_operators():
         for step in range(1, steps + 1):

@@ -8,17 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-import signal
 import time
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerProcess
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import torch.distributed as dist
 
-from phaze.runtime.forked import die_with_parent, forking, stop_server
+from phaze.runtime.forked import GRACE_S, Member, die_with_parent, forked
 from phaze.runtime.training.job import Job
 from phaze.runtime.training.process import prepare_torch, train
 from phaze.runtime.training.records import JobRecord, StepRecord
@@ -27,7 +23,6 @@ from phaze_common.errors import InputError, PhazeError
 logger = logging.getLogger(__name__)
 
 PRELOADED = ("phaze.runtime.training.process", "transformers.modeling_utils")
-GRACE_S = 5.0  # for processes that were told to end
 
 
 def launch(jobs: Sequence[Job]) -> tuple[JobRecord, ...]:
@@ -37,26 +32,8 @@ def launch(jobs: Sequence[Job]) -> tuple[JobRecord, ...]:
         job.
     """
     world = max(job.processes for job in jobs)
-    context = forking(PRELOADED)
-    started: list[tuple[ForkServerProcess, Connection]] = []
-    meeting = TemporaryDirectory(
-        prefix="phaze-train-"
-    )  # a port could be taken by another program before it is used
-    try:
-        for rank in range(world):
-            ours, theirs = context.Pipe(duplex=False)
-            place = str(Path(meeting.name) / "meeting")
-            process = context.Process(
-                target=_run, args=(rank, world, place, tuple(jobs), theirs), daemon=True
-            )
-            process.start()
-            theirs.close()
-            started.append((process, ours))
-        return _watched(jobs, started)
-    finally:
-        _end([process for process, _ in started])
-        stop_server()
-        meeting.cleanup()
+    with forked(PRELOADED, world, _run, tuple(jobs)) as members:
+        return _watched(jobs, members)
 
 
 def say_step(step: StepRecord) -> None:
@@ -70,26 +47,26 @@ def say_step(step: StepRecord) -> None:
     )
 
 
-def _watched(
-    jobs: Sequence[Job], started: Sequence[tuple[ForkServerProcess, Connection]]
-) -> tuple[JobRecord, ...]:
+def _watched(jobs: Sequence[Job], members: Sequence[Member]) -> tuple[JobRecord, ...]:
     """What the first process sends when all are done."""
-    running, result, done = dict(enumerate(started)), None, 0
+    running, result, done = dict(enumerate(members)), None, 0
     while running:
-        ready = wait([pipe for _, pipe in running.values()])
-        for rank, (process, pipe) in list(running.items()):
-            if pipe not in ready:
+        ready = wait([member.pipe for member in running.values()])
+        for rank, member in list(running.items()):
+            if member.pipe not in ready:
                 continue
             try:
-                sent = pickle.loads(pipe.recv_bytes())  # of a process that we started
+                sent = pickle.loads(member.pipe.recv_bytes())  # of a process that we started
             except EOFError:
-                process.join(GRACE_S)
-                raise PhazeError(_ended(jobs, rank, process.exitcode, done)) from None
+                member.process.join(GRACE_S)
+                raise PhazeError(_ended(jobs, rank, member.process.exitcode, done)) from None
             if isinstance(sent, Exception):
                 killed = None if isinstance(sent, InputError) else _killed(running, rank)
                 if killed is None:
                     raise sent
-                raise PhazeError(_ended(jobs, killed, running[killed][0].exitcode, done)) from sent
+                raise PhazeError(
+                    _ended(jobs, killed, running[killed].process.exitcode, done)
+                ) from sent
             if isinstance(sent, StepRecord):
                 say_step(sent)
                 done = sent.step
@@ -100,11 +77,11 @@ def _watched(
     return tuple(result)
 
 
-def _killed(running: Mapping[int, tuple[ForkServerProcess, Connection]], failed: int) -> int | None:
+def _killed(running: Mapping[int, Member], failed: int) -> int | None:
     """The process that a signal ended, if any: one that waited for it, ``failed``, may say so
     before its end is noticed."""
     deadline = time.monotonic() + GRACE_S
-    others = {rank: process for rank, (process, _) in running.items() if rank != failed}
+    others = {rank: member.process for rank, member in running.items() if rank != failed}
     while others and (left_s := deadline - time.monotonic()) > 0.0:
         wait([process.sentinel for process in others.values()], left_s)
         for rank, process in list(others.items()):
@@ -131,12 +108,9 @@ def _ended(jobs: Sequence[Job], rank: int, status: int | None, done: int) -> str
     return f"process {rank}{where} {how}, so the training was ended after step {done}; {kept}"
 
 
-def _run(rank: int, world: int, meeting: str, jobs: Sequence[Job], pipe: Connection) -> None:
+def _run(rank: int, world: int, meeting: str, pipe: Connection, jobs: Sequence[Job]) -> None:
     """A started process: train, and send what the first one is to return, or what went wrong."""
     die_with_parent()
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # of a terminal, which the process that started this one hears as well
     prepare_torch()
 
     def tell(what: object) -> None:
@@ -156,14 +130,3 @@ def _run(rank: int, world: int, meeting: str, jobs: Sequence[Job], pipe: Connect
         tell(error)
     except Exception as error:  # noqa: BLE001 - whatever it is, the parent says it in one sentence
         tell(PhazeError(f"process {rank} failed with {type(error).__name__}: {error}"))
-
-
-def _end(processes: Sequence[ForkServerProcess]) -> None:
-    for process in processes:
-        if process.is_alive():
-            process.terminate()
-    for process in processes:
-        process.join(GRACE_S)
-        if process.is_alive():
-            process.kill()
-            process.join()

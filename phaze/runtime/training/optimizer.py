@@ -9,7 +9,7 @@ each pass and dropped behind it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,12 @@ from phaze.runtime.training.places import Seat
 from phaze.runtime.training.weights import FlatWeights
 
 _TINY = 1e-6  # added to norms that are divided by, as torch.nn.utils.clip_grad_norm_ does
+
+
+def adam_of(parameters: Iterable[torch.Tensor], settings: Optimization) -> torch.optim.Adam:
+    """Torch's own Adam with these settings."""
+    betas = settings.beta1, settings.beta2
+    return torch.optim.Adam(parameters, settings.learning_rate, betas, settings.epsilon, fused=True)
 
 
 class StageOptimizer:
@@ -39,14 +45,8 @@ class StageOptimizer:
         settings: Optimization,
         clock: Clock,
     ) -> None:
-        self.seat, self.weights, self.groups, self.tied, self.settings, self.clock = (
-            seat,
-            weights,
-            groups,
-            tied,
-            settings,
-            clock,
-        )
+        self.seat, self.weights, self.groups = seat, weights, groups
+        self.tied, self.settings, self.clock = tied, settings, clock
         self.zero_stage = zero_stage if seat.place.dp > 1 else 0
         size = len(weights.values)
         share = size // seat.place.dp
@@ -59,13 +59,7 @@ class StageOptimizer:
         self.values = torch.nn.Parameter(own.clone() if self.zero_stage == 3 else own.detach())
         gradients = weights.gradients[self.own.start : self.own.stop]
         self.gradients = torch.zeros_like(gradients) if self.zero_stage >= 2 else gradients
-        self.adam = torch.optim.Adam(
-            [self.values],
-            settings.learning_rate,
-            (settings.beta1, settings.beta2),
-            settings.epsilon,
-            fused=True,
-        )
+        self.adam = adam_of([self.values], settings)
         self.drop_weights()
 
     def gather_weights(self) -> None:

@@ -9,14 +9,13 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from GraphExtractor.forward_trace import input_shapes
 from GraphExtractor.models.registry import find_model
 from phaze.runtime.allocator import keep_freed_memory
-from phaze.runtime.training.batches import Batches, read_text
+from phaze.runtime.training.batches import Batches
 from phaze.runtime.training.checkpoints import find, load, save
 from phaze.runtime.training.clock import Clock
 from phaze.runtime.training.groups import make_groups
-from phaze.runtime.training.job import CHECKED_STEPS, SYNTHETIC, Job
+from phaze.runtime.training.job import CHECKED_STEPS, Job
 from phaze.runtime.training.places import seat_of
 from phaze.runtime.training.records import JobRecord, ProcessRecord, StepRecord, process_record
 from phaze.runtime.training.stage_worker import StageWorker, cut_stage, operators_to_run
@@ -24,8 +23,8 @@ from phaze.runtime.training.stage_worker import StageWorker, cut_stage, operator
 KIB = 1024  # of getrusage on Linux
 
 
-def train(job: Job, told: Callable[[StepRecord], None]) -> JobRecord | None:
-    """Take part in a job; the first process is ``told`` every step and returns what all measured.
+def train(job: Job, report_step: Callable[[StepRecord], None]) -> JobRecord | None:
+    """Take part in a job; the first process reports every step and returns what all measured.
 
     Raises:
         PhazeError: the model cannot be cut as the plan has it.
@@ -53,10 +52,7 @@ def train(job: Job, told: Callable[[StepRecord], None]) -> JobRecord | None:
         place, record = find(job.resume, job)
         load(place, seat, worker.optimizer)
         done, losses = record.step, list(record.losses)
-    text = read_text(None if job.data == SYNTHETIC else job.data, family, job.plan.sequence_length)
-    batches = Batches(
-        family, input_shapes(family, job.key()), job.plan.global_batch_size, job.seed, text
-    )
+    batches = Batches(job, family)
     steps = []
     for step in range(done + 1, job.steps + 1):
         clock.step = step
@@ -67,7 +63,7 @@ def train(job: Job, told: Callable[[StepRecord], None]) -> JobRecord | None:
         steps.append(StepRecord(step, loss, norm, time.monotonic() - start))
         losses.append(loss)
         if seat.rank == 0:
-            told(steps[-1])
+            report_step(steps[-1])
         if job.checkpoint_every and step % job.checkpoint_every == 0:
             save(job, job.checkpoint(step), seat, worker.optimizer, groups, step, tuple(losses))
         if job.check and step == CHECKED_STEPS:

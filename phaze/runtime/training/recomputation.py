@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 
-def run_again(
+def recomputing(
     function: Callable[..., Any], operands: Sequence[Any], differentiable: Sequence[bool] = (True,)
 ) -> tuple[Any, ...]:
     """The results of ``function``, of which those that are ``differentiable`` have gradients; of
@@ -22,11 +22,11 @@ def run_again(
 
     It must be given every tensor that is to get a gradient, and give the same results each time.
     """
-    results: tuple[Any, ...] = _Again.apply(function, tuple(differentiable), *operands)
+    results: tuple[Any, ...] = _Recomputed.apply(function, tuple(differentiable), *operands)
     return results
 
 
-class _Again(torch.autograd.Function):  # type: ignore[misc]
+class _Recomputed(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(
         ctx: Any, function: Callable[..., Any], differentiable: tuple[bool, ...], *operands: Any

@@ -21,10 +21,10 @@ class StepRecord:
     """A training step: mean loss over its rows, norm of all gradients before clipping, wall
     seconds."""
 
-    step: int
-    loss: float
-    gradient_norm: float
-    wall_s: float
+    step: int  # its number
+    loss: float  # mean over the rows of the step
+    gradient_norm: float  # of all gradients before clipping
+    wall_s: float  # by the wall clock
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class ActivityTime:
     """Seconds of one activity in one step of one process: by the wall clock, and of the processor
     in its thread."""
 
-    activity: Activity
-    step: int
-    wall_s: float
-    processor_s: float
+    activity: Activity  # what the process did
+    step: int  # its number
+    wall_s: float  # by the wall clock
+    processor_s: float  # of the thread
 
 
 @dataclass(frozen=True)
@@ -43,23 +43,23 @@ class ProcessRecord:
     """What one process measured; ``spans`` are those of the last steps, ``kept_bytes`` the most
     that passes in flight kept."""
 
-    rank: int
-    stage: int
-    replica: int
-    part: int
-    times: tuple[ActivityTime, ...]
+    rank: int  # of torch.distributed
+    stage: int  # its number
+    replica: int  # its number
+    part: int  # its place in the tensor-parallel group
+    times: tuple[ActivityTime, ...]  # by activity and step
     spans: tuple[Span, ...]
-    state_bytes: int
+    state_bytes: int  # weights, gradients and optimizer state
     kept_bytes: int
-    resident_bytes: int
+    resident_bytes: int  # the most memory that it had
 
 
 @dataclass(frozen=True)
 class JobRecord:
     """A run: its steps, and what its processes measured."""
 
-    steps: tuple[StepRecord, ...]
-    processes: tuple[ProcessRecord, ...]
+    steps: tuple[StepRecord, ...]  # of the training
+    processes: tuple[ProcessRecord, ...]  # of the training
 
 
 @dataclass(frozen=True)
@@ -72,13 +72,13 @@ class StageTimes:
     the wall clock.
     """
 
-    forward_s: float
-    backward_s: float
-    communication_s: float
-    update_s: float
-    idle_s: float
-    forward_processor_s: float
-    backward_processor_s: float
+    forward_s: float  # seconds of forward passes
+    backward_s: float  # seconds of backward passes
+    communication_s: float  # seconds of communication between passes and in them
+    update_s: float  # seconds of the optimizer's step
+    idle_s: float  # seconds of waiting for other stages
+    forward_processor_s: float  # processor seconds of forward passes
+    backward_processor_s: float  # processor seconds of backward passes
 
 
 @dataclass(frozen=True)
@@ -86,14 +86,14 @@ class PredictedStage:
     """What the plan's file says of a stage in a step (``None``: it says nothing), as of
     ``StageTimes``."""
 
-    forward_s: float | None = None
-    backward_s: float | None = None
-    communication_s: float | None = None
-    update_s: float | None = None
-    idle_s: float | None = None
+    forward_s: float | None = None  # seconds of forward passes
+    backward_s: float | None = None  # seconds of backward passes
+    communication_s: float | None = None  # seconds of communication between passes and in them
+    update_s: float | None = None  # seconds of the optimizer's step
+    idle_s: float | None = None  # seconds of waiting for other stages
     memory_bytes: float | None = None
-    state_bytes: float | None = None
-    kept_bytes: float | None = None
+    state_bytes: float | None = None  # weights, gradients and optimizer state
+    kept_bytes: float | None = None  # the most that passes in flight keep
 
 
 @dataclass(frozen=True)
@@ -104,14 +104,14 @@ class StageRecord:
     kept at most, and ``resident_bytes`` the most memory a process had, of the fullest process.
     """
 
-    stage: int
-    layers: tuple[str, ...]
+    stage: int  # its number
+    layers: tuple[str, ...]  # by name, in order
     dp: int
     tp: int
     zero_stage: int
     recompute: str
-    measured: StageTimes
-    predicted: PredictedStage
+    measured: StageTimes  # of its processes
+    predicted: PredictedStage  # by the plan's file
     state_bytes: int
     kept_bytes: int
     resident_bytes: int
@@ -137,8 +137,8 @@ class Difference:
     ``CheckRecord``."""
 
     dtype: str
-    loss: float
-    parameter: float
+    loss: float  # largest of losses
+    parameter: float  # largest of parameters
     name: str
 
 
@@ -153,11 +153,11 @@ class CheckRecord:
     ``as_trained`` is what the run itself had.
     """
 
-    steps: int
-    loss_difference: float
-    parameter_difference: float
-    parameter: str
-    tolerance: float
+    steps: int  # of the training
+    loss_difference: float  # the largest, relative
+    parameter_difference: float  # the largest, relative
+    parameter: str  # the one that differs most
+    tolerance: float  # that both differences stay within
     dtype: str = "float32"
     as_trained: Difference | None = None
 
@@ -171,19 +171,20 @@ class CheckRecord:
 class TrainRecord:
     """What ``train.json`` holds. ``predicted_step_s`` is that of the plan's file, if it says so."""
 
-    model: str
-    processes: int
-    micro_batches: int
-    global_batch_size: int
-    sequence_length: int
-    data: str
-    dtype: str
-    step_s: float
+    model: str  # as it was named
+    processes: int  # of the training
+    micro_batches: int  # of a replica in an iteration
+    global_batch_size: int  # samples of an iteration, over all replicas
+    sequence_length: int  # tokens of a sample
+    data: str  # what was trained on
+    dtype: str  # number format
+    step_s: float  # median seconds of a step, the first left out
     predicted_step_s: float | None
-    steps: tuple[StepRecord, ...]
-    stages: tuple[StageRecord, ...]
+    steps: tuple[StepRecord, ...]  # of the training
+    stages: tuple[StageRecord, ...]  # in order
+    # of --check: how far this training is from that of one process
     check: CheckRecord | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the training does otherwise than the plan says
 
 
 def process_record(

@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 from Estimator.plans.plan import Plan
 from GraphExtractor.forward_trace import ForwardTrace
 from GraphExtractor.graph import Recompute
-from phaze.runtime.training.recomputation import run_again
+from phaze.runtime.training.recomputation import recomputing
 from phaze_common.errors import InputError
 
 ATTENTION = (
@@ -157,20 +157,22 @@ class Cutter:
         stage: int,
         recompute: Recompute,
         real: Mapping[str, Callable[..., Any]],
-        again: Collection[str] | None = None,
+        recomputed_layers: Collection[str] | None = None,
     ) -> StageProgram:
         """The program of one ``stage``; ``real`` are functions that run in the place of operators,
         by their names.
 
-        Recomputed are its layers called as in ``again`` (None: all); the model's first and last
-        never are, as plans have it.
+        Recomputed are its layers called as in ``recomputed_layers`` (None: all); the model's first
+        and last never are, as plans have it.
         """
         crossings = self.crossings()
         layers, ends = [], {0, len(self.trace.layers) - 1}
         for place, name in enumerate(self.trace.layers):
             if self.stages[place] == stage:
-                kept = place in ends or (again is not None and name not in again)
-                mode = Recompute.NONE if kept else recompute
+                as_it_is = place in ends or (
+                    recomputed_layers is not None and name not in recomputed_layers
+                )
+                mode = Recompute.NONE if as_it_is else recompute
                 layers.append(self._layer(place, name, mode, real))
         taken = {value for layer in layers for value in layer.takes}
         loss = self.trace.loss
@@ -232,7 +234,7 @@ class Cutter:
             values[node] = graph.node_copy(node, lambda each: values[each])
             values[node].target = real.get(str(node.target), node.target)
             if recompute is Recompute.SELECTIVE and ATTENTION in str(node.target):
-                values[node].target = _attention_again(
+                values[node].target = _recomputed_attention(
                     node.target, isinstance(node.meta["val"], tuple)
                 )
         graph.output(tuple(values[node] for node in gives))
@@ -258,14 +260,14 @@ def run_layer(layer: LayerModule, values: dict[str, Any]) -> None:
     """Run a layer on ``values`` by name, and add what it gives to them."""
     given = [values[name] for name in layer.takes]
     made = (
-        run_again(layer.module, given, layer.differentiable)
+        recomputing(layer.module, given, layer.differentiable)
         if layer.recompute is Recompute.FULL
         else layer.module(*given)
     )
     values.update(zip(layer.gives, made, strict=True))
 
 
-def _attention_again(operator: Callable[..., Any], is_tuple: bool) -> Callable[..., Any]:
+def _recomputed_attention(operator: Callable[..., Any], is_tuple: bool) -> Callable[..., Any]:
     """An operator of attention that is computed again; of several results the first one alone has a
     gradient."""
 
@@ -276,7 +278,7 @@ def _attention_again(operator: Callable[..., Any], is_tuple: bool) -> Callable[.
             )
             return result if is_tuple else (result,)
 
-        results = run_again(run, (*operands, *named.values()))
+        results = recomputing(run, (*operands, *named.values()))
         return results if is_tuple else results[0]
 
     return attention
@@ -286,12 +288,12 @@ def _overwritten(nodes: Iterable[Node]) -> set[Node]:
     """The values into which operators write, themselves or through a view of them."""
     found: set[Node] = set()
     for node in nodes:
-        ahead = list(_aliased(node, written=True))
-        while ahead:
-            value = ahead.pop()
+        pending = list(_aliased(node, written=True))
+        while pending:
+            value = pending.pop()
             if value not in found:
                 found.add(value)
-                ahead += _aliased(value, written=False)
+                pending += _aliased(value, written=False)
     return found
 
 
@@ -320,10 +322,10 @@ def _reached(order: Iterable[Node], sources: Iterable[Node]) -> set[Node]:
 def _makers(nodes: Iterable[Node], free: set[Node]) -> set[Node]:
     """Those of the ``free`` operators that ``nodes`` are made from."""
     found: set[Node] = set()
-    ahead = [source for node in nodes for source in node.all_input_nodes]
-    while ahead:
-        node = ahead.pop()
+    pending = [source for node in nodes for source in node.all_input_nodes]
+    while pending:
+        node = pending.pop()
         if node in free and node not in found:
             found.add(node)
-            ahead += node.all_input_nodes
+            pending += node.all_input_nodes
     return found

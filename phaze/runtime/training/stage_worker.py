@@ -50,16 +50,16 @@ def passes(
     schedule: PipelineSchedule, stage: int, stages: int, micro_batches: int
 ) -> Iterator[Pass]:
     """The passes of a stage in order."""
-    ahead = (
+    warm_up = (
         micro_batches
         if schedule is PipelineSchedule.GPIPE and stages > 1
         else min(stages - stage - 1, micro_batches)
     )
-    yield from (Pass(True, number) for number in range(ahead))
-    for number in range(ahead, micro_batches):
+    yield from (Pass(True, number) for number in range(warm_up))
+    for number in range(warm_up, micro_batches):
         yield Pass(True, number)
-        yield Pass(False, number - ahead)
-    yield from (Pass(False, number) for number in range(micro_batches - ahead, micro_batches))
+        yield Pass(False, number - warm_up)
+    yield from (Pass(False, number) for number in range(micro_batches - warm_up, micro_batches))
 
 
 @dataclass(frozen=True)

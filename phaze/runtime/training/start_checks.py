@@ -5,7 +5,7 @@ from __future__ import annotations
 from GraphExtractor.forward_trace import input_shapes
 from GraphExtractor.models.base import ModelFamily
 from phaze.runtime.training.batches import check_inputs, read_text
-from phaze.runtime.training.job import CHECKPOINTS, SYNTHETIC, Job
+from phaze.runtime.training.job import CHECKPOINTS, Job
 from phaze.runtime.training.stage_worker import cut_stage
 from phaze_common.errors import InputError
 
@@ -26,7 +26,7 @@ def check_start(job: Job, family: ModelFamily) -> None:
             f"{job.folder} holds checkpoints of an earlier training; go on with it (--resume "
             f"{job.folder}), or give another --output"
         )
-    read_text(None if job.data == SYNTHETIC else job.data, family, job.plan.sequence_length)
+    read_text(job, family)
     check_inputs(family, input_shapes(family, job.key()), job.plan.model)
     for stage in range(len(job.plan.stages)):
         family.check(job.key(stage))

@@ -70,6 +70,6 @@ def meeting() -> Iterator[None]:
 
 def agreed(first_says: bool) -> bool:
     """What the first process says; all must ask together."""
-    said = [first_says]
-    dist.broadcast_object_list(said, 0)
-    return said[0]
+    answer = [first_says]
+    dist.broadcast_object_list(answer, 0)
+    return answer[0]

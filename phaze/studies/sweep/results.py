@@ -17,17 +17,19 @@ from Solver.results import DesignPoint, SearchResult
 class PlanRow(PlanSummary):
     """The best plan of one model, memory of its fullest device, and what bought its devices."""
 
-    model: str
+    model: str  # as it was named
     time_per_batch_s: float
     time_per_batch_bound_s: float
-    micro_batches_per_pipeline: int
-    devices_used: int
+    micro_batches_per_pipeline: int  # micro-batches of a replica in an iteration
+    devices_used: int  # by the plan
     memory_bytes: float
+    # MFU: model FLOPs, without scores that a causal mask leaves out, over the peak of the devices
     model_flops_utilization: float
     energy_per_sample_j: float | None
-    speedup_over_expert: float | None
-    breakdown_s: Breakdown
+    speedup_over_expert: float | None  # over the published expert's plan
+    breakdown_s: Breakdown  # where the seconds of an iteration go
     cluster_usd: float | None = None
+    # the same as model_flops_utilization, also counting scores that a causal mask leaves out
     all_scores_flops_utilization: float | None = None
 
 
@@ -40,15 +42,15 @@ class PointResult:
     best that fills at most ``most_share`` reaches ``value_with_room`` (None: nothing fits in it).
     """
 
-    status: Status
-    optimal: bool
-    objective: str
+    status: Status  # how the search of it ended
+    optimal: bool  # whether nothing in the space is better, proven
+    objective: str  # what was maximised
     value: float | None
     bound: float | None
-    reason: str
-    accelerator: Accelerator | None
+    reason: str  # why there is none, or empty
+    accelerator: Accelerator | None  # the chip
     hbm_bytes: int | None
-    plans: tuple[PlanRow, ...]
+    plans: tuple[PlanRow, ...]  # of each model
     over_references: dict[str, float]
     design_points: int
     memory_share: float | None = None

@@ -35,11 +35,11 @@ _FILES = (MANIFEST, BEST, DESIGNS, PLANS, SCHEDULES, STUDY)  # of a run
 class FinishedPoint:
     """A point's result, its seconds on ``machine``, and the digests of the files beside it."""
 
-    key: str
-    result: PointResult
-    seconds: float
+    key: str  # hash of all that the point depends on
+    result: PointResult  # what the search of the point answered
+    seconds: float  # that it took
     machine: str
-    files: dict[str, str]
+    files: dict[str, str]  # digests of the files beside it, by name
 
 
 class Store:

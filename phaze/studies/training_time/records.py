@@ -16,11 +16,11 @@ WORK_PER_KWH_J = 3.6e6
 class PricedLevel:
     """Iterations with one global batch size; ``micro_batches`` are those of a pipeline."""
 
-    global_batch_size: int
-    iterations: int
-    samples: int
+    global_batch_size: int  # samples of an iteration, over all replicas
+    iterations: int  # of the training
+    samples: int  # trained on
     micro_batches: int
-    iteration_s: float
+    iteration_s: float  # seconds of an iteration
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,9 @@ class TrainingPart:
     """
 
     name: str
-    forward_s: float
-    backward_s: float
-    neither_s: float
+    forward_s: float  # seconds of forward passes
+    backward_s: float  # seconds of backward passes
+    neither_s: float  # seconds in neither pass
     total_s: float
 
 
@@ -50,13 +50,13 @@ class FailureReport:
 
     cluster_mtbf_s: float | None
     checkpoint_bytes: float
-    checkpoint_s: float
-    restart_s: float
+    checkpoint_s: float  # to write one
+    restart_s: float  # from a failure until the last checkpoint is read
     interval_s: float
     young_daly_interval_s: float | None
     daly_interval_s: float | None
-    checkpoints: float
-    failures: float
+    checkpoints: float  # that are written
+    failures: float  # that are expected
     longer_by: float
 
 
@@ -71,8 +71,8 @@ class EnergyReport:
     basis: str
     device_power_w: float | None
     pue: float
-    energy_kwh: float
-    grid_intensity_g_per_kwh: float | None
+    energy_kwh: float  # of the whole training
+    grid_intensity_g_per_kwh: float | None  # carbon intensity of the electricity
     carbon_kg: float | None
 
 
@@ -90,29 +90,35 @@ class TrainingTime:
     """
 
     plan: UniformPlan
-    status: Status
-    reason: str
-    devices: int
-    iterations: int
+    status: Status  # how the search of it ended
+    reason: str  # why there is none, or empty
+    devices: int  # in use
+    iterations: int  # of the training
     samples: int
     tokens: int | None
-    iteration_s: float
-    micro_batches_per_pipeline: int
+    iteration_s: float  # seconds of an iteration
+    micro_batches_per_pipeline: int  # micro-batches of a replica in an iteration
     levels: tuple[PricedLevel, ...]
     work_s: float
     wall_clock_s: float
-    wall_clock_days: float
-    device_hours: float
+    wall_clock_days: float  # of the whole training, with checkpoints and failures
+    device_hours: float  # of all devices
     parts: tuple[TrainingPart, ...]
+    # three times those of a forward pass, without scores that a causal mask leaves out, of the
+    # whole training
     model_flops: float
-    hardware_flops: float
-    model_tflops_per_device: float
+    hardware_flops: float  # model FLOPs and what is recomputed, of the whole training
+    model_tflops_per_device: float  # model FLOPs per second and device
+    # as model_tflops_per_device, counting also the scores that a causal mask leaves out
     all_scores_tflops_per_device: float
-    hardware_tflops_per_device: float
-    model_pflops_of_cluster: float
-    hardware_pflops_of_cluster: float
+    hardware_tflops_per_device: float  # the same per second and device
+    model_pflops_of_cluster: float  # model FLOPs per second, of all devices
+    hardware_pflops_of_cluster: float  # the same per second, of all devices
+    # MFU: model FLOPs, without scores that a causal mask leaves out, over the peak of the devices
     model_flops_utilization: float
+    # the same as model_flops_utilization, also counting scores that a causal mask leaves out
     all_scores_flops_utilization: float
+    # FLOPs that are computed, also again, over the peak of the devices in use
     hardware_flops_utilization: float
     effective_model_flops_utilization: float
     failures: FailureReport | None

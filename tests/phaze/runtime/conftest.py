@@ -8,12 +8,12 @@ import pytest
 
 @pytest.fixture(scope="module", autouse=True)
 def one_server() -> Iterator[None]:
-    from phaze.runtime.forked import forking, stop_server
+    from phaze.runtime.forked import forked, stop_server
     from phaze.runtime.training.launch import PRELOADED
 
     with pytest.MonkeyPatch.context() as patch:
         for module in ("phaze.runtime.training.launch", "phaze.runtime.profiling.exchanges"):
-            patch.setattr(f"{module}.forking", lambda modules: forking(PRELOADED))
-            patch.setattr(f"{module}.stop_server", lambda: None)
+            patch.setattr(f"{module}.forked", lambda _, *given: forked(PRELOADED, *given))
+        patch.setattr("phaze.runtime.forked.stop_server", lambda: None)
         yield
     stop_server()

@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from scripts.fuzzing.server import Outcome
+from tests.fuzzing.server import Outcome
 
 ALLOWED = frozenset({0, 2, 3})
 REFUSALS = frozenset({2, 3})
 NOTHING_FEASIBLE = 3  # which may be the answer, on standard output
-WRITTEN = "out"  # folders whose names begin so are what runs write
-CACHES = frozenset({"GraphExtractor", "Estimator", "points"})
 MOST_SENTENCES = 3
 MOST_LETTERS = 2000  # of a refusal: a list of known names may be long, an echo of the input may not
 LARGEST = 1e60  # of any number that is printed
 NEGATIVE = frozenset(  # words of names of numbers that may be
-    (
-        "bias",
-        "change",
-        "slope",
-        "delta",
-        "difference",
-        "behind",
-        "gap",
-        "error",
-        "slower",
-        "exponent",
-        "id",
-        "spearman",
-        "correlation",
-    )
-)
+    ("bias", "change", "slope", "delta", "difference", "behind", "gap", "error", "slower")
+).union(("exponent", "id", "spearman", "correlation"))
 FOREIGN = re.compile(
     r"Traceback \(most recent|^\S*Warning:|\w+Warning: |warnings\.warn|terminate called|Exception "
     r"ignored|C\+\+|Fatal Python|"
@@ -56,64 +37,23 @@ _LISTED = re.compile(r"^\s*(-|\*|•|  )")  # a line of a list: one problem of s
 _OWN_WORDS = re.compile(
     r" with \w+: .*(?=; correct it there)"
 )  # what a person's module says itself
-_VOLATILE = re.compile(r"'[^']*'|\"[^\"]*\"|/[\w./-]+|-?\d[\d.,e+-]*|\b[0-9a-f]{8,}\b")
 
 
-@dataclass(frozen=True)
-class Problem:
-    """Something wrong; equal families are one finding."""
-
-    family: str
-    detail: str
-
-
-def contents(folder: Path) -> dict[str, str]:
-    """Digest of every file below ``folder`` that no run may change: without what runs write, and
-    caches, which are set aside."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        place = path.relative_to(folder)
-        if (
-            path.is_file()
-            and not path.is_symlink()
-            and not place.parts[0].startswith(WRITTEN)
-            and CACHES.isdisjoint(place.parts)
-        ):
-            found[str(place)] = hashlib.blake2b(path.read_bytes(), digest_size=8).hexdigest()
-    return found
-
-
-def problems(outcome: Outcome, mode: str) -> list[Problem]:
-    """What is wrong with ``outcome`` by itself."""
-    last = outcome.stderr.strip().splitlines()[-1] if outcome.stderr.strip() else ""
+def problems(outcome: Outcome, mode: str) -> list[str]:
+    """What is wrong with ``outcome``: what was lost, or how it ended."""
+    lines = outcome.stderr.strip().splitlines() or [""]
+    found = list(outcome.lost)
     if outcome.limit is not None:
-        return [Problem(f"{mode}: more than {outcome.limit}", last[:300])]
-    if outcome.status < 0:
-        return [Problem(f"{mode}: killed by signal {-outcome.status}", outcome.stderr[-600:])]
-    found = []
+        return [*found, f"{mode}: more than {outcome.limit}"]
     if outcome.status not in ALLOWED:
-        found.append(Problem(f"exit status {outcome.status}: {plain(last)}", last[:600]))
-    foreign = FOREIGN.search(_without_quotes(outcome.stderr))
-    if foreign is not None and outcome.status in ALLOWED:
-        line = next(
-            line
-            for line in outcome.stderr.splitlines()
-            if foreign[0].splitlines()[0] in _without_quotes(line)
-        )
-        found.append(Problem(f"words of other software: {plain(line)}", line[:600]))
+        return [*found, f"{mode}: exit status {outcome.status}: {lines[-1]}"]
+    foreign = (line for line in lines if FOREIGN.search(_without_quotes(line)))
+    found += [f"words of other software: {line[:600]}" for line in foreign]
     if outcome.status in REFUSALS and not (outcome.status == NOTHING_FEASIBLE and outcome.stdout):
         found += _wordy(outcome.stderr)
     if outcome.status == 0:
-        found += [
-            Problem(f"{mode}: number out of range: {what}", what)
-            for what in _bad_numbers(outcome.stdout)
-        ]
+        found += [f"{mode}: number out of range: {what}" for what in _bad_numbers(outcome.stdout)]
     return found
-
-
-def plain(line: str) -> str:
-    """A sentence without what changes from input to input."""
-    return _VOLATILE.sub("#", line)[:140]
 
 
 def _without_quotes(text: str) -> str:
@@ -121,22 +61,19 @@ def _without_quotes(text: str) -> str:
     return re.sub(r"'[^'\n]*'|\"[^\"\n]*\"", "''", text)
 
 
-def _wordy(stderr: str) -> Iterator[Problem]:
+def _wordy(stderr: str) -> Iterator[str]:
     """A refusal is one to three sentences; notes and warnings of the program before it do not
     count."""
     lines = [line for line in stderr.splitlines() if line.strip()]
-    start = next((index for index, line in enumerate(lines) if line.startswith("phaze: ")), None)
-    said = [
-        line for line in (lines[start:] if start is not None else lines) if not _LISTED.match(line)
-    ]
+    start = next((index for index, line in enumerate(lines) if line.startswith("phaze: ")), 0)
+    said = [line for line in lines[start:] if not _LISTED.match(line)]
     if not said:
-        yield Problem("refused without a word", stderr[-300:])
-        return
-    text = _OWN_WORDS.sub("", _without_quotes(" ".join(said)))
-    if len(_SENTENCE_END.split(text)) > MOST_SENTENCES:
-        yield Problem(f"more than {MOST_SENTENCES} sentences: {plain(said[0])}", text[:600])
-    if len(" ".join(said)) > MOST_LETTERS:
-        yield Problem(f"more than {MOST_LETTERS} letters: {plain(said[0])}", text[:600])
+        yield "refused without a word"
+    text = " ".join(said)
+    if len(_SENTENCE_END.split(_OWN_WORDS.sub("", _without_quotes(text)))) > MOST_SENTENCES:
+        yield f"more than {MOST_SENTENCES} sentences: {text[:600]}"
+    if len(text) > MOST_LETTERS:
+        yield f"more than {MOST_LETTERS} letters: {text[:600]}"
 
 
 def _bad_numbers(stdout: str) -> Iterator[str]:
@@ -157,7 +94,7 @@ def _bad_numbers(stdout: str) -> Iterator[str]:
                 None,
             )
             if found:
-                yield f"{found[1]} in {plain(line)}"
+                yield f"{found[1]} in {line}"
                 return
             before = line
         return
