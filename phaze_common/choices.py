@@ -94,6 +94,11 @@ class GroupOrder(StrEnum):
     # of a search: every way in which the axes can share out the tiers of the network
     TIERS = "tiers"
 
+    @property
+    def kind(self) -> str:
+        """What sentences call it."""
+        return "order"
+
 
 class PipelineSchedule(StrEnum):
     """The order in which a stage runs its forward and backward passes."""

@@ -99,7 +99,8 @@ class Axis(About):
     ``usual`` what it holds where nothing is stated (``...``: what ``phaze.settings.defaults``
     finds). ``attribute`` is what a plan calls it, where that is not the key. Axes that are
     ``compared`` are told apart by results of searches: their values are chosen, and can be asked.
-    Those ``of_framework`` are as the framework does them where nothing is stated.
+    Those ``of_framework`` are as the framework does them where nothing is stated. ``phrase`` is
+    what sentences say of a plan with another value (``{}``) than a plan has by itself.
     """
 
     title: str = ""
@@ -110,6 +111,7 @@ class Axis(About):
     usual: Any = ...
     attribute: str = ""
     of_framework: bool = False
+    phrase: str = ""
 
 
 @dataclass(frozen=True)

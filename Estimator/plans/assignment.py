@@ -57,6 +57,11 @@ class Assignment(TextInFiles):
     pp: tuple[int, ...]
     tp2: tuple[int, ...]
 
+    @property
+    def kind(self) -> str:
+        """What sentences call it."""
+        return "tiers"
+
     @classmethod
     def parsed(cls, text: str) -> Assignment:
         """The assignment written as ``tp4.dp2/dp8.pp4``: tiers, innermost first, and the axes that

@@ -54,6 +54,13 @@ class PlanAxis:
         """Its value in a plan, as files and tables have it: a number, a switch, a name, a list."""
         return _plain(attrgetter(self.attribute)(plan))
 
+    def phrase_of(self, plan: UniformPlan) -> str:
+        """What a sentence says of its value in a plan; empty where it is as a plan has it by
+        itself."""
+        value = attrgetter(self.attribute)(plan)
+        by_itself = attrgetter(self.attribute)(UniformPlan())
+        return "" if value in (by_itself, False) else self.axis.phrase.format(value)
+
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Enum):

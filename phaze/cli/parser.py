@@ -142,6 +142,7 @@ def _add_word(parser: Parser, field: Field[Any], value_type: Any, word: Word) ->
         parser.add_argument(
             field.name,
             nargs="?" if optional else None,
+            default=field.default if optional else None,
             type=_reader(value_type),
             metavar=word.takes,
             help=word.help,

@@ -4,8 +4,9 @@ and which a model can have."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
+from typing import Any
 
 from Estimator.plans.degrees import Layout, UniformPlan
 from GraphExtractor.graph import GraphKey
@@ -153,3 +154,46 @@ def _key_of(layout: Layout, request: Request, model: str) -> GraphKey:
         precision=request.plan.precision,
     ).with_layout(layout)
     return plan.graph_key(model, request.sequence_length_of(model))
+
+
+def axes_within(
+    values: Mapping[str, Any], searched: Collection[LayoutName], settings: Mapping[str, object]
+) -> dict[str, object]:
+    """``settings`` of a search of plans with these ``values`` of axes, in the layouts that can have
+    them among those that a study ``searched``.
+
+    Axes that those layouts have not are as plans have them by themselves; those that the study's
+    layouts have not are open (None).
+    """
+    every = {*LayoutName} - {LayoutName.AUTO} if LayoutName.AUTO in searched else {*searched}
+    can = _layouts_with(values, every)
+    if can == every and values.get("layout") != LayoutName.ONE_D.value:
+        return dict(settings)  # 1d with a cp is called another
+    others: dict[str, object] = {}
+    if LayoutName.SEQUENCE not in can:
+        others["cp"] = [1]
+    elif LayoutName.SEQUENCE not in every:
+        others |= {"cp": None, "exchange": None}
+    if LayoutName.TWO_D not in can:
+        others |= {"tp2": [1], "panels": [1]}
+    elif LayoutName.TWO_D not in every:
+        others |= {"tp2": None, "panels": None, "exchange": None}
+    if can == {LayoutName.ONE_D}:
+        others["exchange"] = [KeyExchange.GATHER.value]
+    return {**others, **settings, "layout": [name.value for name in LayoutName if name in can]}
+
+
+def _layouts_with(values: Mapping[str, Any], searched: set[LayoutName]) -> set[LayoutName]:
+    """The layouts among ``searched`` that can have the values, else the one that can."""
+    if "layout" in values:
+        alone = LayoutName(values["layout"])
+        # sequences cut with experts, whose keys are gathered, are searched with one tensor axis
+        with_experts = alone is LayoutName.SEQUENCE and values.get("ep", 1) > 1
+        return {LayoutName.ONE_D if with_experts else alone}
+    if max(values.get("tp2", 1), values.get("panels", 1)) > 1:
+        return {LayoutName.TWO_D}
+    if values.get("exchange", KeyExchange.GATHER.value) != KeyExchange.GATHER.value:
+        return searched - {LayoutName.ONE_D} or {LayoutName.SEQUENCE}
+    if "cp" in values and len(searched) > 1:
+        return {LayoutName.SEQUENCE} if values["cp"] > 1 else searched - {LayoutName.SEQUENCE}
+    return searched

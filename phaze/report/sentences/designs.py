@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from Estimator.chips.own_links import own_links
+from Estimator.plans.axes import PLAN_AXES
 from GraphExtractor.names import label
 from phaze_common.choices import Combine, GroupOrder, KeyExchange, Objective, TensorLayout
 from phaze_common.numbers import number, percent
@@ -110,33 +111,17 @@ def plan_extras(plan: UniformPlan) -> tuple[str, ...]:
 
 
 def _overlaps(plan: UniformPlan) -> tuple[str, ...]:
-    return _applying(
-        {
-            str(plan.state_formats): bool(plan.state_formats),
-            "overlapped gradients": bool(plan.overlap_gradients),
-            "overlapped tensor parallelism": bool(plan.overlap_tensor),
-        }
-    )
-
-
-def _applying(named: dict[str, bool]) -> tuple[str, ...]:
-    return tuple(words for words, applies in named.items() if applies)
+    return _phrases(plan, str(plan.state_formats), of_framework=True)
 
 
 def plan_choices(plan: UniformPlan) -> tuple[str, ...]:
     """What a plan does besides its degrees, micro-batches and recomputation, if anything."""
-    order = plan.group_order  # of the groups, or how many devices of each lie in every tier
-    kind = "order" if isinstance(order, GroupOrder) else "tiers"
-    return _applying(
-        {
-            f"products in {plan.panels} panels": plan.panels > 1,
-            f"{plan.interleave} chunks per stage": plan.interleave > 1,
-            "sequence parallelism": plan.sequence_parallel,
-            f"ZeRO stage {plan.zero_stage}": plan.zero_stage > 0,
-            f"{plan.offload} in host memory": bool(plan.offload),
-            f"{kind} {order}": order is not GroupOrder.DATA_INNER,
-        }
-    )
+    return _phrases(plan, of_framework=False)
+
+
+def _phrases(plan: UniformPlan, first: str = "", *, of_framework: bool) -> tuple[str, ...]:
+    axes = (each for each in PLAN_AXES if each.axis.of_framework is of_framework)
+    return tuple(filter(None, [first, *(axis.phrase_of(plan) for axis in axes)]))
 
 
 def axis_value_text(value: AxisValue) -> str:

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from Estimator.chips.axes import CHIP_AXES, SIZES
-from Estimator.plans.axes import COMPARED, plan_axis
+from Estimator.plans.axes import COMPARED, OF_FRAMEWORK, plan_axis
+from phaze.settings.layouts import axes_within
 from phaze.settings.request import settings_for
-from phaze_common.choices import KeyExchange, LayoutName
+from phaze_common.choices import LayoutName
 from phaze_common.errors import InputError
 from phaze_common.setting_fields import Mode
 from phaze_common.settings import Kind, Setting, SettingTable
@@ -17,7 +18,7 @@ from Solver.plan_report import PlanReport
 SEPARATOR = ","
 OF_A_CHIP = (*SIZES, "glb_mib", "chip", "hbm_size")
 OF_A_PLAN = tuple(each.key for each in COMPARED)
-LEFT_OPEN = frozenset({"dp", "overlap_gradients"})  # by what keeps a plan as it is
+LEFT_OPEN = frozenset({"dp", *OF_FRAMEWORK})  # by what keeps a plan as it is
 
 
 def constraint_keys() -> SettingTable:
@@ -65,39 +66,7 @@ class Constraint:
         An axis that is left open keeps the study's values where its layouts have them, and else has
         all that are usual (None).
         """
-        every = {*LayoutName} - {LayoutName.AUTO} if LayoutName.AUTO in searched else {*searched}
-        asked = self._layouts(every)
-        if asked == every and self.of_the_plan.get("layout") != LayoutName.ONE_D.value:
-            return self.settings  # 1d with a cp is called another
-        open_axes: dict[str, object] = {}
-        if LayoutName.SEQUENCE not in asked:
-            open_axes["cp"] = [1]
-        elif LayoutName.SEQUENCE not in every:
-            open_axes |= {"cp": None, "exchange": None}
-        if LayoutName.TWO_D not in asked:
-            open_axes |= {"tp2": [1], "panels": [1]}
-        elif LayoutName.TWO_D not in every:
-            open_axes |= {"tp2": None, "panels": None, "exchange": None}
-        if asked == {LayoutName.ONE_D}:
-            open_axes["exchange"] = [KeyExchange.GATHER.value]
-        layouts = [name.value for name in LayoutName if name in asked]
-        return open_axes | self.settings | {"layout": layouts}
-
-    def _layouts(self, searched: set[LayoutName]) -> set[LayoutName]:
-        """The layouts among ``searched`` that can have the values, else the one that can."""
-        plan = self.of_the_plan
-        if "layout" in plan:
-            alone = LayoutName(plan["layout"])
-            # sequences cut with experts, whose keys are gathered, are searched with one tensor axis
-            with_experts = alone is LayoutName.SEQUENCE and plan.get("ep", 1) > 1
-            return {LayoutName.ONE_D if with_experts else alone}
-        if max(plan.get("tp2", 1), plan.get("panels", 1)) > 1:
-            return {LayoutName.TWO_D}
-        if plan.get("exchange", KeyExchange.GATHER.value) != KeyExchange.GATHER.value:
-            return searched - {LayoutName.ONE_D} or {LayoutName.SEQUENCE}
-        if "cp" in plan and len(searched) > 1:
-            return {LayoutName.SEQUENCE} if plan["cp"] > 1 else searched - {LayoutName.SEQUENCE}
-        return searched
+        return axes_within(self.of_the_plan, searched, self.settings)
 
 
 def constraint_of(plan: PlanReport) -> Constraint:

@@ -117,6 +117,11 @@ def test_fish_is_told_every_flag_once_and_the_values_that_are_known() -> None:
     assert "'a100_40gb a100_80gb " in device
 
 
+def test_without_a_shell_it_is_bash(capsys: pytest.CaptureFixture[str]) -> None:
+    assert phaze.main(["completion"]) == 0
+    assert capsys.readouterr().out.startswith("# Completes phaze in bash.")
+
+
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert phaze.main(["completion", "tcsh"]) == 2
     assert (
