@@ -7,13 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from Estimator.plans.degrees import UniformPlan
+from Estimator.plans.checkpoint import checkpoint_bytes
 from Estimator.plans.directions import DirectedPart, directed_parts
 from Estimator.plans.flops import utilization
 from Estimator.plans.iteration import price_iteration
-from Estimator.plans.layer_costs import LayerCosts
 from Estimator.plans.plan import check_plan
-from Estimator.plans.policy import training_policy
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.results import Iteration
 from phaze.studies.evaluation import PreparedPlan
@@ -112,22 +110,6 @@ def training_time_of(
         energy=_energy(settings, board_power_w, device_hours, full.energy_per_sample_j, samples),
         price=None if price is None else price * device_hours,
     )
-
-
-def checkpoint_bytes(plan: UniformPlan, costs: LayerCosts) -> float:
-    """Weights and optimizer state of the whole model, each once; gradients are not kept.
-
-    Tensor-parallel devices hold some parameters alike (norms), which count on each of them.
-    """
-    formats = plan.optimizer, plan.zero_stage, plan.precision, plan.state_formats
-    state, tied = training_policy(*formats).state, costs.sizes.all_tied
-    # of one device: all parameters, those of experts, those of wide weights
-    whole, of_experts, wide = map(float, costs.sizes.summed.sum(axis=0)[:3])
-    # a 2D layout divides tied ones twice, too
-    divided = of_experts - (tied if plan.divided_by > plan.ep else 0.0)
-    parameters = plan.tp * (whole - tied + (plan.divided_by - 1) * divided)
-    wider = plan.tp * (wide - tied) * state.wider
-    return parameters * (state.weight + state.optimizer) + wider
 
 
 def _priced(plan: PreparedPlan, levels: Sequence[BatchLevel]) -> list[_Level]:

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from Estimator.hardware_files import load_cluster
+from Estimator.plans.checkpoint import checkpoint_bytes
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
@@ -21,7 +22,7 @@ from GraphExtractor.graph import Recompute
 from phaze.studies.evaluation import PreparedPlan
 from phaze.studies.training_time.records import TrainingTime
 from phaze.studies.training_time.settings import TrainingSettings
-from phaze.studies.training_time.training import checkpoint_bytes, training_time_of
+from phaze.studies.training_time.training import training_time_of
 from phaze.studies.training_time.warm_up import BatchSizeWarmUp
 from phaze_common.choices import TensorLayout
 from phaze_common.errors import InputError
