@@ -110,10 +110,8 @@ class ChipFigures:
         switches, purchase = 0.0, purchase_of(space, cluster)
         if space.prices is not None and purchase is None:
             switches = cluster_switches_usd(cluster, cluster.num_devices, space.prices)
-        whole, sizes = (
-            space.whole(chips),
-            [space.platform.memory(str(each.memory)).capacity_bytes for each in chips.variants],
-        )
+        whole = space.whole(chips)
+        sizes = [space.platform.memory(str(each.memory)).capacity_bytes for each in chips.variants]
         return cls(
             chips.area_mm2,
             whole.static_w,
@@ -163,11 +161,9 @@ class ChipFigures:
     def device_usd(self, devices: IntArray) -> FloatArray:
         """What owning a device costs, with its share of the switches of so many ``devices`` where
         these are bought."""
-        return (
-            self.owning_usd
-            if self.purchase is None
-            else self.owning_usd + self.purchase.share_usd(devices)
-        )
+        if self.purchase is None:
+            return self.owning_usd
+        return self.owning_usd + self.purchase.share_usd(devices)
 
     def owned(self, devices: int) -> ChipFigures:
         """The same in the cluster that is owned while a plan uses ``devices``: one of so many where
@@ -239,9 +235,8 @@ class ChipFigures:
         and of every tier."""
         found = [-self.stream_bytes_per_s]
         if self.tier_bytes_per_s is not None:
-            distinct = np.unique(
-                -self.tier_bytes_per_s, axis=1
-            ).T  # the dimensions of a torus are alike
+            # the dimensions of a torus are alike
+            distinct = np.unique(-self.tier_bytes_per_s, axis=1).T
             found += [*distinct, *([self.tier_bytes_per_s[:, 0]] if self.links_disturb else [])]
         return found
 
@@ -252,9 +247,8 @@ class ChipFigures:
 
         Whatever is asked, no configuration dominates one that is better in these.
         """
-        bought = (
-            [self.owning_usd] if self.purchase is not None else []
-        )  # of what costs less more can be bought
+        # of what costs less more can be bought
+        bought = [self.owning_usd] if self.purchase is not None else []
         return _differing([*self._speeds, *bought], len(self))
 
     @cached_property
@@ -277,11 +271,9 @@ class ChipFigures:
 
         They are among the ``weights`` then.
         """
-        return (
-            joules
-            if self.purchase is not None
-            else self.total_joules(joules, throughput, self.devices)
-        )
+        if self.purchase is not None:
+            return joules
+        return self.total_joules(joules, throughput, self.devices)
 
     def total_joules(
         self, joules: FloatArray, throughput: FloatArray, devices: IntArray | int
@@ -316,21 +308,18 @@ class ChipFigures:
                 return 1.0 / total_j
             assert self.use is not None  # which a request for these objectives is not without
             carbon = objective is Objective.CARBON_PER_TOKEN
-            owned, per_j = (
-                (self.embodied_kg, self.use.kg_per_j)
-                if carbon
-                else (self.owning_usd, self.use.usd_per_j)
-            )
+            if carbon:
+                owned, per_j = (self.embodied_kg, self.use.kg_per_j)
+            else:
+                owned, per_j = (self.owning_usd, self.use.usd_per_j)
             hosts_j = self.use.host_w * self.devices / throughput
             of_sample = self.devices * owned / self.use.service_s / throughput + per_j * (
                 total_j + hosts_j
             )
             per_sample: FloatArray = np.where(throughput > 0.0, 1.0 / of_sample, 0.0)
-        return (
-            per_sample
-            if objective is Objective.THROUGHPUT_PER_DOLLAR
-            else per_sample * sample_tokens
-        )
+        if objective is Objective.THROUGHPUT_PER_DOLLAR:
+            return per_sample
+        return per_sample * sample_tokens
 
     def reached(
         self,

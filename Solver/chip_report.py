@@ -80,10 +80,8 @@ def _use(plan: PlanReport, figures: ChipFigures) -> ChipUse:
         (plan.energy_per_sample_j + beside_j) * plan.throughput_samples_per_s / plan.devices_used
     )
     sample_s = figures.devices / plan.throughput_samples_per_s / figures.use.service_s
-    samples, all_j = (
-        MILLION / plan.sequence_length,
-        sample_j + figures.use.host_w * figures.devices / plan.throughput_samples_per_s,
-    )
+    samples = MILLION / plan.sequence_length
+    all_j = sample_j + figures.use.host_w * figures.devices / plan.throughput_samples_per_s
     return ChipUse(
         average_w=busy_w + float(figures.static_w[0]),
         sample_j=sample_j,

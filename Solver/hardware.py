@@ -45,9 +45,8 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 _ROOT = Path(__file__).resolve().parent.parent
-PRICING_ROOMS = tuple(
-    _ROOT / room for room in ("Estimator", "Solver")
-)  # whose code decides a price
+# whose code decides a price
+PRICING_ROOMS = tuple(_ROOT / room for room in ("Estimator", "Solver"))
 
 
 @cache
@@ -135,11 +134,10 @@ class Hardware(ABC):
         self, graph: ModelGraph, mode: Recompute, row: int = 0
     ) -> tuple[PricedByBytes, ...]:
         """The operators of a step that no formula describes; most models have none."""
-        prices = (
-            self.operator_prices(graph, row)
-            if unknown_functions((graph,), self.known_functions)
-            else None
-        )
+        if unknown_functions((graph,), self.known_functions):
+            prices = self.operator_prices(graph, row)
+        else:
+            prices = None
         if prices is None:
             return ()
         return priced_by_bytes(
@@ -251,11 +249,9 @@ class ExistingDevice(Hardware):
 
     def source_counts(self, graph: ModelGraph, mode: Recompute) -> SourceCounts | None:
         """How much of a step was measured; None where the device was not profiled."""
-        return (
-            source_counts(step_operators(graph, mode), self._model)
-            if isinstance(self._model, ProfiledModel)
-            else None
-        )
+        if isinstance(self._model, ProfiledModel):
+            return source_counts(step_operators(graph, mode), self._model)
+        return None
 
     def operator_prices(self, graph: ModelGraph, row: int) -> OperatorCostModel:
         """What prices its operators."""
@@ -327,11 +323,9 @@ class DesignedChips(Hardware):
         """The space where the accelerators are all that it generates, none of them closed by bounds
         or left out."""
         space = self.space
-        return (
-            space
-            if space is not None and space.generate().fingerprint == self.accelerators.fingerprint
-            else None
-        )
+        if space is not None and space.generate().fingerprint == self.accelerators.fingerprint:
+            return space
+        return None
 
     def cluster_of(self, chip: Accelerator) -> Cluster:
         """The cluster of chips with the links of ``chip``."""

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from Estimator.plans.compiled import outer
 
-Values = NDArray[
-    np.float64
-]  # (points, criteria), the first of which is throughput; larger is better everywhere
+# (points, criteria), the first of which is throughput; larger is better everywhere
+Values = NDArray[np.float64]
 
 
 def better_is_larger(

@@ -81,9 +81,8 @@ def run_solver(request: Request, progress: Progress | None = None) -> SearchResu
     from phaze.studies.search_run import run_search
 
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "IProgress not found"
-        )  # of a library that would draw bars in a notebook
+        # of a library that would draw bars in a notebook
+        warnings.filterwarnings("ignore", "IProgress not found")
         return run_search(request, progress or SilentProgress())
 
 

@@ -39,10 +39,8 @@ def in_words_of_python(door: Callable[Given, Answer]) -> Callable[Given, Answer]
             return door(*args, **keywords)
         except PhazeError as error:
             if isinstance(error, SeveralProblemsError):
-                error.problems, error.listed = (
-                    tuple(map(reworded, error.problems)),
-                    tuple(map(reworded, error.listed)),
-                )
+                error.problems = tuple(map(reworded, error.problems))
+                error.listed = tuple(map(reworded, error.listed))
             error.args = tuple(
                 reworded(each) if isinstance(each, str) else each for each in error.args
             )

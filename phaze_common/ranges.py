@@ -87,11 +87,10 @@ def _leaves(data: object) -> Iterator[tuple[str, str, Any]]:
             for name, inner in value.items():
                 path = f"{key}.{name}" if key else str(name)
                 yield path[:LONGEST_TEXT], _NAME, str(name)
-                own = (
-                    stated
-                    if name == "value" and isinstance(stated, str)
-                    else unit_of_key(str(name)) or unit
-                )
+                if name == "value" and isinstance(stated, str):
+                    own = stated
+                else:
+                    own = unit_of_key(str(name)) or unit
                 pending.append((path[:LONGEST_TEXT], own, inner))
         elif isinstance(value, list | tuple):
             pending.extend((f"{key}.{place}", unit, inner) for place, inner in enumerate(value))

@@ -238,11 +238,10 @@ def _integer(setting: Setting, value: object) -> int:
 def _number(setting: Setting, value: object) -> float:
     measured = _measured(setting, value)
     try:
-        number = (
-            float(measured)
-            if not isinstance(measured, bool) and isinstance(measured, str | Real)
-            else math.nan
-        )
+        if not isinstance(measured, bool) and isinstance(measured, str | Real):
+            number = float(measured)
+        else:
+            number = math.nan
     except (ValueError, OverflowError):
         number = math.nan
     if not setting.least <= number <= setting.most:

@@ -66,19 +66,15 @@ def _rate(row: Row, _: Row | None) -> float | None:
 
 
 def _added(row: Row, _: Row | None) -> float | None:
-    return (
-        None
-        if row.iteration_s is None or row.corrected_s is None
-        else row.corrected_s / row.iteration_s - 1.0
-    )
+    if row.iteration_s is None or row.corrected_s is None:
+        return None
+    return row.corrected_s / row.iteration_s - 1.0
 
 
 def _gap(row: Row, _: Row | None) -> float | None:
-    return (
-        None
-        if row.iteration_s is None or row.bound_s is None
-        else 1.0 - row.bound_s / row.iteration_s
-    )
+    if row.iteration_s is None or row.bound_s is None:
+        return None
+    return 1.0 - row.bound_s / row.iteration_s
 
 
 COST = Measure(
@@ -215,11 +211,10 @@ def figure(name: str, measure: Measure, rows: Sequence[Row], *, over_layers: boo
         domain=labels,
         range=[colour(SERIES[METHODS.index(label) % len(SERIES)]) for label in labels],
     )
-    scale = (
-        alt.Scale(type="log", nice=False, padding=10)
-        if measure.logarithmic
-        else alt.Scale(zero=True)
-    )
+    if measure.logarithmic:
+        scale = alt.Scale(type="log", nice=False, padding=10)
+    else:
+        scale = alt.Scale(zero=True)
     axis = (
         alt.Axis(format=".0%") if measure in (PHYSICS, GAP) else alt.Axis(format="~g", tickCount=5)
     )

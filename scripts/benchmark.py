@@ -63,9 +63,8 @@ def measure(words: Sequence[str]) -> Measured:
     _, status, used = os.wait4(child.pid, 0)
     wall_s = time.perf_counter() - start
     child.returncode = os.waitstatus_to_exitcode(status)
-    unit = (
-        1 if sys.platform == "darwin" else 1024
-    )  # ru_maxrss is in bytes there and in KiB on Linux
+    # ru_maxrss is in bytes there and in KiB on Linux
+    unit = 1 if sys.platform == "darwin" else 1024
     return Measured(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss * unit, child.returncode)
 
 

@@ -103,9 +103,8 @@ def placements(
         every, fewer = len(axes.every_plan(shape, layers, cluster)), itertools.count()
 
         def best(axes: PlanSpace = axes, fewer: Iterator[int] = fewer) -> BestPlan:
-            listed = replace(axes, devices=axes.devices - next(fewer)).plans(
-                shape, layers, cluster
-            )  # a list of its own
+            # a list of its own
+            listed = replace(axes, devices=axes.devices - next(fewer)).plans(shape, layers, cluster)
             plans = ShapePlans(graph, costs.sizes, listed, many)
             return ConfigurationPlans(plans, costs, 0, 80e9).best()
 

@@ -92,11 +92,9 @@ def _amount(constant: dict[str, Any]) -> str:
 
 
 def _number(value: Any) -> str:
-    return (
-        f"{value:,.10g}"
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else str(value)
-    )
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,.10g}"
+    return str(value)
 
 
 if __name__ == "__main__":

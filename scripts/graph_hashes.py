@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from GraphExtractor.graph import GraphKey
 
 CASE = "case "  # begins the names of what is not listed
-_LIBRARY = re.compile(
-    r"\S*/transformers/\S*"
-)  # a line of its code, which moves from release to release
+# a line of its code, which moves from release to release
+_LIBRARY = re.compile(r"\S*/transformers/\S*")
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -111,9 +110,8 @@ def _hash(key: "GraphKey") -> str:
             key, sequence_length=key.sequence_length or find_model(key.model).sequence_length or 64
         )
         graph = extract_graph(key)
-        layers = tuple(
-            replace(layer, structural_hash="") for layer in graph.layers
-        )  # of nodes, which torch may fuse or split
+        # of nodes, which torch may fuse or split
+        layers = tuple(replace(layer, structural_hash="") for layer in graph.layers)
         text = to_json(replace(graph, layers=layers)).replace(key.model.encode(), b"")
     except PhazeError as error:
         return _LIBRARY.sub("transformers", str(error).replace(key.model, "")).partition("\n")[0]

@@ -218,10 +218,8 @@ def disturb(
     """Kill the sweep of so many points ``kills`` times along its way, fill its disk and damage
     files once, let it end."""
     start = time.perf_counter()
-    repeated, spoilt = (
-        set[str](),
-        set[str](),
-    )  # a spoilt point stays so until a run comes to read it
+    # a spoilt point stays so until a run comes to read it
+    repeated, spoilt = (set[str](), set[str]())
     killed = failed = damaged = 0
     for turn in range(kills):
         before = stored(output)
@@ -232,9 +230,8 @@ def disturb(
             damaged = len(spoilt) + 1
             before = stored(output)  # which has the damage, not what came before it
         share = max((points - len(before)) // (kills - turn), 1)
-        new_points = (
-            0 if turn and chance.random() < 0.2 else chance.randint(1, share)
-        )  # 0: while it starts
+        # 0: while it starts
+        new_points = 0 if turn and chance.random() < 0.2 else chance.randint(1, share)
         killed += kill(
             words, output, new_points, chance.uniform(0.0, 1.0), whole_group=chance.random() < 0.5
         )

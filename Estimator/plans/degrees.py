@@ -26,15 +26,7 @@ from phaze_common.choices import (
     StageCuts,
     TensorLayout,
 )
-from phaze_common.setting_fields import (
-    BOTH,
-    EVALUATE,
-    SEARCH,
-    Axis,
-    Decides,
-    Hardware,
-    Shorthand,
-)
+from phaze_common.setting_fields import BOTH, EVALUATE, SEARCH, Axis, Decides, Hardware, Shorthand
 from phaze_common.settings import Kind
 
 Part = TypeVar("Part", bound="Layout | PlanHeader")
@@ -185,7 +177,9 @@ class Layout:
         """What its layout is called."""
         if self.layout is TensorLayout.TWO_D:
             return LayoutName.TWO_D
-        return LayoutName.SEQUENCE if self.cp > 1 else LayoutName.ONE_D
+        if self.cp > 1:
+            return LayoutName.SEQUENCE
+        return LayoutName.ONE_D
 
     @property
     def inner_devices(self) -> int:

@@ -70,10 +70,8 @@ class PointPlans:
         least_s = np.inf
         for place, part in enumerate(shape.parts):
             plans, of_shape = self._of(part, row), (point // self._configurations, place)
-            incumbent_s, hint = (
-                np.inf if best is None else best.iteration_s,
-                self._hints.get(of_shape),
-            )
+            incumbent_s = np.inf if best is None else best.iteration_s
+            hint = self._hints.get(of_shape)
             found = plans.best(incumbent_s, hint, self._most_steps)
             least_s = min(least_s, found.bound_s)
             if found.hint is not None:

@@ -66,9 +66,8 @@ def _open(context: SearchContext, shapes: ModelShapes, node_limit: NodeLimit) ->
     several = len(context.problem.models) > 1
     criteria = SearchCriteria.of(context.problem)
     unproven = np.stack([(shape.excess > 1.0) & shape.fits(largest) for shape in shapes.shapes])
-    if (
-        several and node_limit is NodeLimit.QUICK
-    ):  # what one model's best dominates may be the best of all
+    # what one model's best dominates may be the best of all
+    if several and node_limit is NodeLimit.QUICK:
         return unproven
     for rows, shape in zip(unproven, shapes.shapes, strict=True):
         if rows.any():
@@ -107,10 +106,8 @@ def _refined(
         if rows_of[shape.graph.key].any()
     }
     better: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
-    what, count = (
-        "proofs" if node_limit is NodeLimit.THOROUGH else "schedules",
-        wanted.any(axis=0).sum(),
-    )
+    what = "proofs" if node_limit is NodeLimit.THOROUGH else "schedules"
+    count = wanted.any(axis=0).sum()
     label = f"{what} of {count} accelerators"
     with context.progress.phase(
         f"{label} for {shapes.model.name}, micro-batch {shapes.micro_batch_size}", len(tasks)

@@ -93,10 +93,8 @@ def _saved_bytes(
     """Saved bytes of a stage of the layers ``own`` with its first 0, 1, ... recomputed; what
     several save counts once."""
     alone = saved[0][own].sum() + _running_sums(saved[1][own] - saved[0][own])
-    ours, theirs = (
-        stored.shared_by[own].astype(np.float64),
-        recomputing.shared_by[own].astype(np.float64),
-    )
+    ours = stored.shared_by[own].astype(np.float64)
+    theirs = recomputing.shared_by[own].astype(np.float64)
     often = ours.sum(axis=0) + _running_sums(theirs - ours)
     repeated: FloatArray = np.maximum(often - 1.0, 0.0) @ stored.shared_bytes
     return alone - repeated

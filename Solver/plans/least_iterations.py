@@ -339,9 +339,8 @@ def _envelope(slope: FloatArray, constant_s: FloatArray) -> IntArray:
     """Lines that are the least somewhere; by falling slope, equal ones by rising constant."""
     kept = np.empty(len(slope), np.int64)
     count = 0
-    for line in range(
-        len(slope) - 1, -1, -1
-    ):  # a steeper line is of use only where it starts below all that are less steep
+    # a steeper line is of use only where it starts below all that are less steep
+    for line in range(len(slope) - 1, -1, -1):
         if (
             count > 0
             and slope[line] == slope[kept[count - 1]]

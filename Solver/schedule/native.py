@@ -18,11 +18,8 @@ from Solver.schedule.timeline import Timing, complete, without_schedule
 # search nodes standing for a second: a conservative constant, so that results do not depend on the
 # load
 NODES_PER_S = 2_000_000
-NODES = {
-    NodeLimit.FIRST: 200,
-    NodeLimit.QUICK: 20_000,
-    NodeLimit.THOROUGH: 4_000_000,
-}  # per component and accelerator; some 0.8 s at most
+# per component and accelerator; some 0.8 s at most
+NODES = {NodeLimit.FIRST: 200, NodeLimit.QUICK: 20_000, NodeLimit.THOROUGH: 4_000_000}
 PROVEN = 2e-9  # relative gap at which a search that ended is told from one that was stopped
 
 

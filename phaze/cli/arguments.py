@@ -95,11 +95,10 @@ def _unknown(word: str, mode: str, parser: Parser) -> str:
     if word.startswith("-"):
         flag = word.partition("=")[0]
         others = [name for name, other in mode_parsers().items() if flag in other.flags]
-        remedy = (
-            f"it is one of {', '.join(others)}, and {listed}"
-            if others
-            else nearest(flag, parser.flags, listed)
-        )
+        if others:
+            remedy = f"it is one of {', '.join(others)}, and {listed}"
+        else:
+            remedy = nearest(flag, parser.flags, listed)
         return f"unknown flag {flag!r} of {mode}; {remedy}"
     if word in MODES:
         return f"the mode {word!r} comes after other words; put it first: phaze {word} ..."

@@ -77,11 +77,10 @@ def run(command: Export) -> int:
         refused = program.unsupported(launch)
         if refused is not None:
             near = ", ".join(f"{key} {value}" for key, value in refused.nearest)
-            hint = (
-                f"the nearest plan that it can has {near}: --nearest exports that"
-                if near
-                else "no plan near it can be told"
-            )
+            if near:
+                hint = f"the nearest plan that it can has {near}: --nearest exports that"
+            else:
+                hint = "no plan near it can be told"
             raise InputError(f"{program.title} cannot be told this plan: {refused.what}; {hint}")
     job = () if command.job is None else (job_file(command.job, program.name, launch),)
     _write(folder, (*program.files(launch), *job), force=command.force)

@@ -150,11 +150,10 @@ def _warn(summary: ProfileSummary, noise: float) -> None:
     if summary.noisy:
         worst = sorted(summary.noisy, key=lambda row: -row.spread)[:SHOWN]
         words = "; ".join(f"{row.what} ({row.spread:.0%} of {row.seconds:.2e} s)" for row in worst)
-        more = (
-            f" and {len(summary.noisy) - len(worst)} more"
-            if len(summary.noisy) > len(worst)
-            else ""
-        )
+        if len(summary.noisy) > len(worst):
+            more = f" and {len(summary.noisy) - len(worst)} more"
+        else:
+            more = ""
         logger.warning(
             "the spread is more than %s of the median for: %s%s", f"{noise:.0%}", words, more
         )

@@ -138,11 +138,10 @@ def _many(folders: Sequence[Path], output: Path | None, command: DrawnReport) ->
     answered = () if command.beside is None else (_beside(points, command.beside),)
     own = folders[0] if len(folders) == 1 else folders[-1].absolute().parent
     path = output or own / (PAGE if is_sweep(folders[0]) and len(folders) == 1 else "points.html")
-    chosen = (
-        {each.point for each in best_points(points)}
-        if command.points == "best"
-        else {each.number for each in points.points}
-    )
+    if command.points == "best":
+        chosen = {each.point for each in best_points(points)}
+    else:
+        chosen = {each.number for each in points.points}
     linked: dict[int, str] = {}
     if command.points != "none":
         wanted = [

@@ -61,11 +61,10 @@ def run(command: Serve) -> int:
             ws="none",
         )
         address = f"http://{_shown(command.host)}:{listening.getsockname()[1]}/{token}/"
-        shown = (
-            json.dumps({"address": address}, indent=2)
-            if command.output_format == "json"
-            else address
-        )
+        if command.output_format == "json":
+            shown = json.dumps({"address": address}, indent=2)
+        else:
+            shown = address
         say(sys.stdout, shown.splitlines())
         sys.stdout.flush()
         logger.info(

@@ -34,11 +34,10 @@ def run(command: Trace) -> int:
     from phaze.runs.finished_run import open_run
     from phaze.runs.run_directory import RUN_FILES
 
-    specified = (
-        None
-        if command.output in {None, STDOUT}
-        else output_file(str(command.output), ", or - for standard output")
-    )
+    if command.output in {None, STDOUT}:
+        specified = None
+    else:
+        specified = output_file(str(command.output), ", or - for standard output")
     if specified is not None and specified.name in RUN_FILES:
         raise InputError(
             f"--output {specified} has the name of a file of a run, which it would replace; give "

@@ -60,10 +60,8 @@ AXIS_COLUMNS: Mapping[FrontAxis, str] = {
     FrontAxis.COST: "owning_usd",
     FrontAxis.CARBON: "embodied_kg",
 }
-BOUGHT = (
-    "value",
-    "value_bound",
-)  # the objective where devices are bought, which throughput alone does not tell then
+# the objective where devices are bought, which throughput alone does not tell then
+BOUGHT = ("value", "value_bound")
 OF_PLANS = (
     *("model", "hbm_bytes", *(each.key for each in COMPARED)),
     *("status", "time_per_batch_s", "time_per_batch_bound_s"),
@@ -196,11 +194,9 @@ def plans_table(group: PointGroup | None, row: int) -> pd.DataFrame:
                     }
                 )
             )
-    return (
-        pd.concat(frames, ignore_index=True)
-        if frames
-        else pd.DataFrame({"model": pd.Series(dtype=str)})
-    )
+    if frames:
+        return pd.concat(frames, ignore_index=True)
+    return pd.DataFrame({"model": pd.Series(dtype=str)})
 
 
 def column_of(plans: UniformPlans, axis: PlanAxis) -> Any:

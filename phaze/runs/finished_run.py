@@ -153,9 +153,8 @@ class _RunReader:
         if name != MANIFEST and digest_of(content) != self.manifest.files.get(name):
             if name == BEST:
                 current = file_formats.BEST.current(run_document(path, content), str(path))
-                _result(
-                    {key: value for key, value in current.items() if key != KEY}, path
-                )  # if damaged, that is to be said
+                # if damaged, that is to be said
+                _result({key: value for key, value in current.items() if key != KEY}, path)
                 raise InputError(
                     f"{path} was changed since the run wrote it, and a run is told as it was "
                     "found; undo the change, run the study again, or price the plan as it is now "
@@ -236,11 +235,10 @@ def _result(content: dict[str, Any], path: Path) -> SearchResult:
     """What ``best_json`` merged, taken apart again."""
     point_keys = {field.name for field in fields(DesignPoint)}
     whole = {key: value for key, value in content.items() if key not in point_keys}
-    best = (
-        {key: value for key, value in content.items() if key in point_keys}
-        if "accelerator" in content
-        else None
-    )
+    if "accelerator" in content:
+        best = {key: value for key, value in content.items() if key in point_keys}
+    else:
+        best = None
     try:
         result = to_record(
             SearchResult, {**whole, "best": best, "status": content.get("status")}, str(path)

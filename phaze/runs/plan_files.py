@@ -41,10 +41,8 @@ OUTDATES = {
     "schedule": ("interleave",),
     "stage_cuts": ("stage_layers",),
 }
-OF_DEVICES = (
-    "cluster",
-    "software",
-)  # what goes with the device of a file where a chip is given instead
+# what goes with the device of a file where a chip is given instead
+OF_DEVICES = ("cluster", "software")
 
 
 @dataclass(frozen=True)

@@ -44,16 +44,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_NAMED = 6  # settings in which another study differs
-RUN_FILES = (
-    BEST,
-    STUDY,
-    MANIFEST,
-    DESIGNS,
-    DESIGNS_CSV,
-    PLANS,
-    PLANS_CSV,
-    SCHEDULES,
-)
+RUN_FILES = (BEST, STUDY, MANIFEST, DESIGNS, DESIGNS_CSV, PLANS, PLANS_CSV, SCHEDULES)
 POINT_MEANING = (
     "a design point is one accelerator (or the device) x memory size x shape of plans of one model "
     "(micro-batch size, tp, cp, ep, sequence parallelism, recomputation), with the best of all its "
@@ -155,11 +146,8 @@ class Holds(StrEnum):
     TRAINING = "the training time of a given plan"
 
 
-_MARKS = {
-    Holds.SEARCH: BEST,
-    Holds.SWEEP: SWEEP,
-    Holds.TRAINING: TRAINING_TIME,
-}  # the first that is there
+# the first that is there
+_MARKS = {Holds.SEARCH: BEST, Holds.SWEEP: SWEEP, Holds.TRAINING: TRAINING_TIME}
 
 
 def refuse_other_kind(folder: Path, kind: Holds, flag: str) -> None:
@@ -207,9 +195,8 @@ def _other_settings(
 ) -> tuple[str, ...]:
     """In which settings that decide the study of a run that is there differs, and in its name; none
     where there is none."""
-    if (
-        not study.is_file() or not (study.parent / BEST).exists()
-    ):  # else it is of no search, or not finished
+    # else it is of no search, or not finished
+    if not study.is_file() or not (study.parent / BEST).exists():
         return ()
     try:
         there = file_formats.STUDY.current(parse_yaml(artefact_bytes(study).decode(), STUDY), STUDY)
@@ -217,18 +204,15 @@ def _other_settings(
         return (f"a {STUDY} that cannot be read",)
     if not isinstance(there, dict):
         return (f"a {STUDY} without settings",)
-    beside = {field.key for field in request_fields() if not field.about.decides} | {
-        "strict"
-    }  # which answers the same, or not
+    # which answers the same, or not
+    beside = {field.key for field in request_fields() if not field.about.decides} | {"strict"}
 
     def differing(there: Mapping[str, Any]) -> tuple[str, ...]:
         keys = (str(key) for key in dict.fromkeys((*there, *settings)) if key not in beside)
-        named = (
-            ("name",)
-            if there.get("name", settings.get("name")) != settings.get("name", there.get("name"))
-            else ()
-        )
-        return (*(key for key in keys if there.get(key) != settings.get(key)), *named)
+        found = [key for key in keys if there.get(key) != settings.get(key)]
+        if there.get("name", settings.get("name")) != settings.get("name", there.get("name")):
+            found.append("name")
+        return tuple(found)
 
     other = differing(there)
     if not other:
@@ -310,9 +294,8 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
         buffer = io.BytesIO()
         table.to_parquet(buffer, index=False, compression="zstd")
         contents[f"{name}.parquet"] = buffer.getvalue()
-        (folder / f"{name}.csv").unlink(
-            missing_ok=True
-        )  # of an earlier run, which these files replace
+        # of an earlier run, which these files replace
+        (folder / f"{name}.csv").unlink(missing_ok=True)
     best = best_json(files.result)
     digests = {name: digest_of(content) for name, content in {**contents, BEST: best}.items()}
     write_atomically(folder / MANIFEST, replace(files.manifest, files=digests).sealed())

@@ -20,13 +20,7 @@ from GraphExtractor.widths import check_key, divisors
 from phaze.settings.folders import check_name, check_output, check_readable
 from phaze.settings.layouts import OF_LAYOUTS, check_layouts, listed, second_axes
 from phaze.settings.request import Request
-from phaze_common.choices import (
-    FrontAxis,
-    LayoutName,
-    OffloadKind,
-    Precision,
-    StageCuts,
-)
+from phaze_common.choices import FrontAxis, LayoutName, OffloadKind, Precision, StageCuts
 from phaze_common.errors import InputError
 from phaze_common.setting_fields import Mode
 from Solver.chip_figures import OF_WHOLE_CHIPS
@@ -246,11 +240,10 @@ def _check_degrees(request: Request, families: Mapping[str, ModelFamily]) -> Non
     )
     least = min(degrees.stated for degrees in _combinations(request))
     cluster = request.records.cluster.name
-    problem = (
-        f"no plan with {shown} uses all {devices} devices of {cluster}"
-        if every
-        else f"{shown} needs {least} devices, {cluster} has {devices}"
-    )
+    if every:
+        problem = f"no plan with {shown} uses all {devices} devices of {cluster}"
+    else:
+        problem = f"{shown} needs {least} devices, {cluster} has {devices}"
     raise InputError(f"{problem}; {_that_would_fit(request, families, axes, devices)}")
 
 

@@ -300,10 +300,8 @@ def _move(part: Part, runs: Sequence[RunResult]) -> PartMove:
     measured, predicted = times(runs)
     moved = predicted + (FACTORS[:, None] - 1.0) * part_seconds(part, runs)
     left: FloatArray = np.abs(moved / measured - 1.0).mean(axis=1)
-    best, allowed = (
-        int(left.argmin()),
-        np.flatnonzero((part.low <= FACTORS) & (part.high >= FACTORS)),
-    )
+    best = int(left.argmin())
+    allowed = np.flatnonzero((part.low <= FACTORS) & (part.high >= FACTORS))
     within = int(allowed[left[allowed].argmin()])
     return PartMove(
         part, float(FACTORS[best]), float(left[best]), float(FACTORS[within]), float(left[within])

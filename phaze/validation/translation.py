@@ -38,10 +38,7 @@ MEBI = 2**20 / 1e6
 
 
 def translated(
-    row: PublishedRow,
-    rules: Assumptions,
-    notes: Notes,
-    device: Device | None = None,
+    row: PublishedRow, rules: Assumptions, notes: Notes, device: Device | None = None
 ) -> TypedRun:
     """A row in typed fields, with what its framework of its time did where it says nothing; on
     ``device``, or its own.
@@ -298,11 +295,9 @@ def _interleave(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
     stated = chunks_in(row.interleave)
     if stated is None or stated is not True:
         return stated
-    layers, samples, pp = (
-        run.layers,
-        run.global_batch_samples or row.global_batch,
-        run.degrees.pp or 1,
-    )
+    layers = run.layers
+    samples = run.global_batch_samples or row.global_batch
+    pp = run.degrees.pp or 1
     if layers is None or pp == 1 or not samples:
         chunks = 1
     else:

@@ -127,11 +127,10 @@ def default_of(text: str) -> tuple[str, str]:
 def _taken(action: argparse.Action) -> str:
     if action.option_strings and action.nargs == 0:
         return ""
-    values = (
-        "|".join(map(str, action.choices))
-        if action.choices
-        else str(action.metavar or action.dest.upper())
-    )
+    if action.choices:
+        values = "|".join(map(str, action.choices))
+    else:
+        values = str(action.metavar or action.dest.upper())
     several = action.nargs in ("+", "*") and not getattr(action, "single", False)
     return f"`{values}`" + (" ..." if several else "")
 
@@ -148,8 +147,6 @@ def _plain_default(action: argparse.Action) -> str:
 
 
 def _text(value: object) -> str:
-    return (
-        " ".join(map(str, value))
-        if isinstance(value, Iterable) and not isinstance(value, str)
-        else str(value)
-    )
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return " ".join(map(str, value))
+    return str(value)

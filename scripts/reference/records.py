@@ -190,11 +190,9 @@ def _default(entry: Field[Any]) -> str:
         return "none"
     if isinstance(about, bool):
         return str(about).lower()
-    return (
-        str(about.value if isinstance(about, Enum) else about)
-        if not is_dataclass(about)
-        else "none"
-    )
+    if not is_dataclass(about):
+        return str(about.value if isinstance(about, Enum) else about)
+    return "none"
 
 
 def _comments(record: type[Any]) -> Mapping[str, str]:

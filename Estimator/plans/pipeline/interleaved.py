@@ -197,11 +197,10 @@ def fill_last_backward_end_s(
         )
         if skipped > 0 and not repeated:
             tries += 1
-            skipped = (
-                _reach(skipped, moved_s, move_s, group_s - moved_origin_s, tolerance_s)
-                if tries < MOST_TRIES
-                else 0
-            )
+            if tries < MOST_TRIES:
+                skipped = _reach(skipped, moved_s, move_s, group_s - moved_origin_s, tolerance_s)
+            else:
+                skipped = 0
             skipped = skipped if skipped >= FEWEST_GROUPS else 0
             continue
         origin_s += (skipped + 1) * group_s

@@ -54,11 +54,9 @@ MARKS = (
     "parallelism_config",
 )
 SHARES = "parallelism_config.parallelism_config_"  # before the name of a size
-FSDP, DEEPSPEED, MEGATRON = (
-    "fsdp_config.fsdp_",
-    "deepspeed_config.",
-    "megatron_lm_config.megatron_lm_",
-)
+FSDP = "fsdp_config.fsdp_"
+DEEPSPEED = "deepspeed_config."
+MEGATRON = "megatron_lm_config.megatron_lm_"
 STEPS = {  # micro-batches of an iteration
     "DEEPSPEED": f"{DEEPSPEED}gradient_accumulation_steps",
     "MEGATRON_LM": f"{MEGATRON}num_micro_batches",

@@ -271,11 +271,10 @@ def _growth(before: Value | None, after: Value) -> str | None:
     if isinstance(before, list):
         return " ".join(after[len(before) :]) if list(after[: len(before)]) == before else None
     assert isinstance(after, str)
-    grown = (
-        after.removeprefix(before)
-        if after.startswith(before)
-        else after.strip().removeprefix(before.strip())
-    )
+    if after.startswith(before):
+        grown = after.removeprefix(before)
+    else:
+        grown = after.strip().removeprefix(before.strip())
     worth = after.strip().startswith(before.strip()) and (
         grown[:1] in ("", " ", MAYBE) or not before.strip()
     )

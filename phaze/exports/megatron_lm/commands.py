@@ -44,9 +44,8 @@ _INCLUDED = re.compile(r"[\w.-]+(?::([0-9,]+))?")  # host:0,1,2 of deepspeed --i
 _PIECE = re.compile(r"(?:\$\([^()]*\)|`[^`]*`|<[A-Za-z_][^<>\n]*>|\S)+")
 _LINE_ENDS = ("\\", "\\\\")  # of a text that is shown, not of words
 _DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212"
-_CUT = re.compile(
-    r"\\[ \t]+\r?$|\\\r?\n[ \t]*(#.*)?$", re.MULTILINE
-)  # a continued line that is none
+# a continued line that is none
+_CUT = re.compile(r"\\[ \t]+\r?$|\\\r?\n[ \t]*(#.*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)

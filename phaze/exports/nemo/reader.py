@@ -109,10 +109,8 @@ SWITCHED_OFF = {  # keys that are false where a flag of Megatron-LM is given
     "disable-bias-linear": "add_bias_linear",
     "untie-embeddings-and-output-weights": "share_embeddings_and_output_weights",
 }
-CHUNKS, LAYOUT = (
-    "model.virtual_pipeline_model_parallel_size",
-    "model.pipeline_model_parallel_layout",
-)
+CHUNKS = "model.virtual_pipeline_model_parallel_size"
+LAYOUT = "model.pipeline_model_parallel_layout"
 RECIPES = ("mixed_precision", "trainer.precision", "precision", "mixed_precision.precision")
 GATED = ("swiglu", "fast-swiglu", "geglu", "fast-geglu", "reglu", "fast-reglu")
 _REFERENCE = re.compile(r"\$\{(\.?)([A-Za-z0-9_.]+)\}")

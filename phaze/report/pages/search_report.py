@@ -50,11 +50,7 @@ from phaze.report.sentences.known_chips import better_beyond, beyond_limits, mis
 from phaze.report.sentences.stages import heterogeneous_text
 from phaze.report.sentences.utilization import mfu_note, mfu_share
 from phaze.report.tables.heterogeneous_tables import stages_table
-from phaze.report.tables.search_tables import (
-    optimum_table,
-    reference_table,
-    size_table,
-)
+from phaze.report.tables.search_tables import optimum_table, reference_table, size_table
 from phaze_common.numbers import gib, number, percent, share, time_text
 
 if TYPE_CHECKING:
@@ -299,7 +295,9 @@ def titled(table: Table) -> Table:
 
 def sentences(sentence: str) -> tuple[str, ...]:
     """A sentence with its capital and full stop, where there is one."""
-    return (f"{capitalised(sentence)}.",) if sentence else ()
+    if sentence:
+        return (f"{capitalised(sentence)}.",)
+    return ()
 
 
 def _numbers(

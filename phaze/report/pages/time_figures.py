@@ -97,11 +97,7 @@ def breakdown_figure(bars: Sequence[IterationBar], suffix: str) -> Figure:
         ),
     )
     totals = charts.chart_of(
-        {
-            "whose": bar.name,
-            "total": bar.total_s * unit.per_second,
-            "text": time_text(bar.total_s),
-        }
+        {"whose": bar.name, "total": bar.total_s * unit.per_second, "text": time_text(bar.total_s)}
         for bar in bars
     )
     ends = totals.mark_text(align="left", dx=5).encode(x=alt.X("total:Q"), y=y, text="text:N")
@@ -208,7 +204,9 @@ def _binding(limit: Limit) -> str:
     """Yes, hardly or no, just as the limit's own words say."""
     if not limit.binds:
         return "no"
-    return "yes" if binds(limit.unlimited_gain) == "binds" else "hardly"
+    if binds(limit.unlimited_gain) == "binds":
+        return "yes"
+    return "hardly"
 
 
 def limits_table(limits: Sequence[Limit]) -> Table:

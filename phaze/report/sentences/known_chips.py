@@ -77,10 +77,8 @@ def absence(chip: Accelerator, space: DesignSpace) -> str:
     keep, area = space.keep, f"its {number(chip.area_mm2)} mm2"
     if chip.area_mm2 > space.budget_mm2:
         return f"{area} are beyond the budget of {number(space.budget_mm2)} mm2"
-    one_tc, one_vc = (
-        keep.any_single_tc and chip.num_tc == 1,
-        keep.any_single_vc and chip.num_vc == 1,
-    )
+    one_tc = keep.any_single_tc and chip.num_tc == 1
+    one_vc = keep.any_single_vc and chip.num_vc == 1
     least = keep.minimum_area_fraction * space.budget_mm2
     if one_tc or one_vc or chip.area_mm2 >= least:
         return ""

@@ -9,12 +9,7 @@ from typing import TextIO
 from GraphExtractor.names import label
 from phaze.report.sentences.designs import EQUAL, accelerator_text, part_text, summary_text
 from phaze.report.sentences.glossary import used_in
-from phaze.report.sentences.records import (
-    Alternative,
-    Explanation,
-    Term,
-    WhatIf,
-)
+from phaze.report.sentences.records import Alternative, Explanation, Term, WhatIf
 from phaze.report.table import GAP, Table, wrap
 from phaze.report.terminal import print_lines, print_tables, screen_width
 
@@ -84,7 +79,9 @@ def what_if_table(answers: Sequence[WhatIf]) -> Table:
 
 
 def _ratio(value: float | None) -> str:
-    return "does not fit" if value is None else f"{value:.3f}x"
+    if value is None:
+        return "does not fit"
+    return f"{value:.3f}x"
 
 
 def terms_table(terms: Sequence[Term], names: tuple[str, str] = ("best", "instead")) -> Table:

@@ -29,11 +29,7 @@ from phaze_common import numbers
 from phaze_common.numbers import gib, rate
 from phaze_common.units import GIB
 from Solver.plan_report import PlanReport
-from Solver.results import (
-    ReferencePoint,
-    SearchResult,
-    SpaceSize,
-)
+from Solver.results import ReferencePoint, SearchResult, SpaceSize
 
 MS = 1e-3
 FOUND = frozenset({Status.OPTIMAL, Status.FEASIBLE})
@@ -214,4 +210,6 @@ def _against_expert(plan: PlanReport) -> str:
     if plan.expert is None:
         return "-"
     faster = plan.speedup_over_expert
-    return plan.expert.status.value if faster is None else f"{faster:.2f}x"
+    if faster is None:
+        return plan.expert.status.value
+    return f"{faster:.2f}x"

@@ -206,10 +206,8 @@ def kernels_of(key: GraphKey, family: ModelFamily, device: str) -> tuple[Kernel,
         InputError: as ``GraphExtractor.extract.extract_graph``.
     """
     step = linked(traced_blocks(key, family))
-    tensors, names = (
-        Tensors(step, real_inputs(key, family), device),
-        numbered([place.name for place in step.places]),
-    )
+    tensors = Tensors(step, real_inputs(key, family), device)
+    names = numbered([place.name for place in step.places])
     return tuple(
         Kernel(operator, nodes, tensors, names[layer], step.places[layer].path)
         for layer, operator, nodes in _operators(step)

@@ -30,11 +30,10 @@ from phaze.runtime.profiling.timing import Repeats, now, timing_of
 def real_model(key: GraphKey, family: ModelFamily, device: str) -> torch.nn.Module:
     """The blocks that are traced for ``key``, on one device, with weights of ``device``; of one of
     several equal blocks one."""
-    attention = (
-        register_torch_attention()
-        if key.attention is Attention.FLASH
-        else register_attention(key.attention)
-    )
+    if key.attention is Attention.FLASH:
+        attention = register_torch_attention()
+    else:
+        attention = register_attention(key.attention)
     with default_dtype(key.dtype):
         model = reduced(family.build(key, family.padded_vocabulary(1), attention), family)
     for path, module in list(model.named_modules()):

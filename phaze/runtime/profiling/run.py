@@ -217,12 +217,10 @@ class _Profile:
         machine: MachineRecord,
         progress: Progress,
     ) -> None:
-        self._request, self._family, self._machine, self._progress = (
-            request,
-            family,
-            machine,
-            progress,
-        )
+        self._request = request
+        self._family = family
+        self._machine = machine
+        self._progress = progress
         database = read_database(request.folder)
         self._kept = len(database.operators) + len(database.collectives) + len(database.passes)
         self._rows = {row.operator: row for row in database.operators}
@@ -396,11 +394,10 @@ class _Profile:
 
     def _collectives(self) -> None:
         request = self._request
-        present = (
-            torch.cuda.device_count()
-            if request.device_kind is DeviceKind.CUDA
-            else max(request.group_sizes, default=1)
-        )
+        if request.device_kind is DeviceKind.CUDA:
+            present = torch.cuda.device_count()
+        else:
+            present = max(request.group_sizes, default=1)
         groups = [size for size in request.group_sizes if size <= present]
         wanted = [
             each

@@ -39,11 +39,9 @@ def this_machine(
     count = devices or present
     if on_cuda:
         properties = torch.cuda.get_device_properties(0)
-        description, memory_bytes, clock = (
-            properties.name,
-            float(properties.total_memory),
-            Clock.EVENTS,
-        )
+        description = properties.name
+        memory_bytes = float(properties.total_memory)
+        clock = Clock.EVENTS
     else:
         description = f"{_processor()}, {threads} thread{'s' if threads > 1 else ''}"
         memory_bytes = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / count

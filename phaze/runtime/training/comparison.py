@@ -11,11 +11,7 @@ from pathlib import Path
 
 import torch
 
-from GraphExtractor.forward_trace import (
-    mean_cross_entropy,
-    plain_operators,
-    real_model,
-)
+from GraphExtractor.forward_trace import mean_cross_entropy, plain_operators, real_model
 from GraphExtractor.models.base import ModelFamily
 from phaze.runtime.training.batches import Batches
 from phaze.runtime.training.checkpoints import stage_weights
@@ -97,7 +93,9 @@ def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
 def _of_numbers(difference: float) -> float:
     """``difference``; infinite where something compared is no number, as behind a training that
     diverged."""
-    return math.inf if math.isnan(difference) else difference
+    if math.isnan(difference):
+        return math.inf
+    return difference
 
 
 def train_alone(

@@ -114,9 +114,8 @@ class Exchange:
             posted.append((dist.irecv(room, link.source, tag=self._tag(route, micro_batch)), room))
         for number, (work, room) in enumerate(posted):
             work.wait()
-            if (
-                number and room.shape == whole.shape
-            ):  # shares of the gradient of a tensor without rows
+            # shares of the gradient of a tensor without rows
+            if number and room.shape == whole.shape:
                 whole += room
         return whole
 

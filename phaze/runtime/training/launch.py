@@ -93,18 +93,16 @@ def _killed(running: Mapping[int, Member], failed: int) -> int | None:
 
 
 def _ended(jobs: Sequence[Job], rank: int, status: int | None, done: int) -> str:
-    how = (
-        f"was ended by signal {-status}"
-        if status is not None and status < 0
-        else f"ended with status {status}"
-    )
+    if status is not None and status < 0:
+        how = f"was ended by signal {-status}"
+    else:
+        how = f"ended with status {status}"
     stage = next((place.stage for place in jobs[0].places if rank in place.ranks), None)
     where = "" if stage is None else f" of stage {stage}"
-    kept = (
-        "--resume goes on from the last checkpoint"
-        if jobs[0].checkpoint_every
-        else "give --checkpoint-every to be able to go on"
-    )
+    if jobs[0].checkpoint_every:
+        kept = "--resume goes on from the last checkpoint"
+    else:
+        kept = "give --checkpoint-every to be able to go on"
     return f"process {rank}{where} {how}, so the training was ended after step {done}; {kept}"
 
 

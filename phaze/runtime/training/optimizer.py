@@ -50,11 +50,10 @@ class StageOptimizer:
         self.zero_stage = zero_stage if seat.place.dp > 1 else 0
         size = len(weights.values)
         share = size // seat.place.dp
-        self.own = (
-            range(seat.replica * share, (seat.replica + 1) * share)
-            if self.zero_stage
-            else range(size)
-        )
+        if self.zero_stage:
+            self.own = range(seat.replica * share, (seat.replica + 1) * share)
+        else:
+            self.own = range(size)
         own = weights.values[self.own.start : self.own.stop]
         self.values = torch.nn.Parameter(own.clone() if self.zero_stage == 3 else own.detach())
         gradients = weights.gradients[self.own.start : self.own.stop]

@@ -148,11 +148,10 @@ def _notes(job: Job) -> tuple[str, ...]:
     if find_model(job.plan.model).couples_rows and any(
         stage.degrees.dp > 1 for stage in job.plan.stages
     ):
-        each = (
-            f"{rows[0]}"
-            if len(set(rows)) == 1
-            else f"{', '.join(map(str, rows))} from the first to the last stage"
-        )
+        if len(set(rows)) == 1:
+            each = f"{rows[0]}"
+        else:
+            each = f"{', '.join(map(str, rows))} from the first to the last stage"
         notes.append(
             f"batch norms normalise the rows of one replica ({each}), with --check those of the "
             "one process as well; one that "

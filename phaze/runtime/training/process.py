@@ -37,9 +37,8 @@ def train(job: Job, report_step: Callable[[StepRecord], None]) -> JobRecord | No
         dist.broadcast_object_list(tied, 0)
         make_groups(None, job.places, tied[0] or [])
         return None
-    group: list[
-        object
-    ] = []  # of the processes that share products, which exists only once the model was cut
+    # of the processes that share products, which exists only once the model was cut
+    group: list[object] = []
     cut = cut_stage(job, family, seat.place.stage, operators_to_run(group, clock))
     tied = [sorted(set(cut.program.tied.values()))]
     dist.broadcast_object_list(tied, 0)
@@ -79,11 +78,9 @@ def train(job: Job, report_step: Callable[[StepRecord], None]) -> JobRecord | No
     )
     found: list[ProcessRecord | None] = [None] * job.processes
     dist.all_gather_object(found, mine, group=groups.everyone)
-    return (
-        JobRecord(tuple(steps), tuple(each for each in found if each is not None))
-        if seat.rank == 0
-        else None
-    )
+    if seat.rank == 0:
+        return JobRecord(tuple(steps), tuple(each for each in found if each is not None))
+    return None
 
 
 def prepare_torch() -> None:

@@ -10,10 +10,8 @@ from phaze.runtime.training.clock import Activity, Span
 from phaze.runtime.training.places import Seat
 
 TRAIN_FOLDER = "train"  # beside the plan's file, unless told otherwise
-TRAIN_FILE, MEASURED_FILE = (
-    "train.json",
-    "measured.json",
-)  # a ``TrainRecord``, and the ``JobRecord`` that it is made from
+# a ``TrainRecord``, and the ``JobRecord`` that it is made from
+TRAIN_FILE, MEASURED_FILE = ("train.json", "measured.json")
 
 
 @dataclass(frozen=True)
@@ -124,11 +122,9 @@ class StageRecord:
         if predicted.forward_s is None or predicted.backward_s is None:
             return None
         measured_s = self.measured.forward_processor_s + self.measured.backward_processor_s
-        return (
-            (predicted.forward_s + predicted.backward_s) / measured_s - 1
-            if measured_s > 0
-            else None
-        )
+        if measured_s > 0:
+            return (predicted.forward_s + predicted.backward_s) / measured_s - 1
+        return None
 
 
 @dataclass(frozen=True)
@@ -214,11 +210,10 @@ def process_record(
                 less_wall, less_processor = _summed(inner)
                 wall, processor = wall - less_wall, processor - less_processor
             times.append(ActivityTime(activity, step, wall, processor))
-    drawn = (
-        tuple(span for span in spans if span.step in steps[len(steps) - last_steps :])
-        if last_steps
-        else ()
-    )
+    if last_steps:
+        drawn = tuple(span for span in spans if span.step in steps[len(steps) - last_steps :])
+    else:
+        drawn = ()
     return ProcessRecord(
         seat.rank,
         seat.place.stage,

@@ -85,11 +85,10 @@ def stages_of_layers(plan: Plan, layers: Sequence[str]) -> tuple[int, ...]:
     held = [(layer, number) for number, stage in enumerate(plan.stages) for layer in stage.layers]
     if sorted(layer for layer, _ in held) != sorted(layers):
         odd = sorted({layer for layer, _ in held} ^ set(layers))
-        which = (
-            f"{odd[0]!r} is {'in none' if odd[0] in layers else 'no layer of it'}"
-            if odd
-            else "one is in several"
-        )
+        if odd:
+            which = f"{odd[0]!r} is {'in none' if odd[0] in layers else 'no layer of it'}"
+        else:
+            which = "one is in several"
         raise InputError(
             f"the stages of the plan must hold each of the {len(layers)} layers of {plan.model} "
             f"once, but {which}; correct it"
@@ -226,9 +225,8 @@ class Cutter:
         ]
         graph = torch.fx.Graph()
         values = {node: graph.placeholder(node.name) for node in takes}
-        for node in _overwritten(members) & set(
-            takes
-        ):  # others read it too, and what is given must be able to run again
+        # others read it too, and what is given must be able to run again
+        for node in _overwritten(members) & set(takes):
             values[node] = graph.call_function(torch.ops.aten.clone.default, (values[node],))
         for node in members:
             values[node] = graph.node_copy(node, lambda each: values[each])
@@ -259,11 +257,10 @@ class Cutter:
 def run_layer(layer: LayerModule, values: dict[str, Any]) -> None:
     """Run a layer on ``values`` by name, and add what it gives to them."""
     given = [values[name] for name in layer.takes]
-    made = (
-        recomputing(layer.module, given, layer.differentiable)
-        if layer.recompute is Recompute.FULL
-        else layer.module(*given)
-    )
+    if layer.recompute is Recompute.FULL:
+        made = recomputing(layer.module, given, layer.differentiable)
+    else:
+        made = layer.module(*given)
     values.update(zip(layer.gives, made, strict=True))
 
 

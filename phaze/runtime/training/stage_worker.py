@@ -50,11 +50,10 @@ def passes(
     schedule: PipelineSchedule, stage: int, stages: int, micro_batches: int
 ) -> Iterator[Pass]:
     """The passes of a stage in order."""
-    warm_up = (
-        micro_batches
-        if schedule is PipelineSchedule.GPIPE and stages > 1
-        else min(stages - stage - 1, micro_batches)
-    )
+    if schedule is PipelineSchedule.GPIPE and stages > 1:
+        warm_up = micro_batches
+    else:
+        warm_up = min(stages - stage - 1, micro_batches)
     yield from (Pass(True, number) for number in range(warm_up))
     for number in range(warm_up, micro_batches):
         yield Pass(True, number)

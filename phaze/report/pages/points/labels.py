@@ -15,9 +15,8 @@ from phaze.studies.sweep.table import value_text
 from phaze_common.numbers import number
 
 MODEL, DEVICES, BATCH = "model", "devices", "global_batch_size"
-BY_NAME = frozenset(
-    {MODEL, "device", "chip", "cluster", "software", "design_space", "technology"}
-)  # values say what they are
+# values say what they are
+BY_NAME = frozenset({MODEL, "device", "chip", "cluster", "software", "design_space", "technology"})
 # What a point is asked about. The best of a group has these in common; the other axes are choices,
 # among which it is the best.
 QUESTION = BY_NAME | {

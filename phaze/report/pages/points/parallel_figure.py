@@ -99,9 +99,8 @@ def parallel_figure(points: PointSet, outcomes: Sequence[Outcome]) -> Figure | N
     if len(chosen) < len(ordered):
         drawn = f"{len(chosen)} of {len(ordered):,} points are drawn"
         caption += f" {drawn}, an even choice by what they reach."
-    spec = charts.sized(
-        chart, HEIGHT, charts.room_right(45)
-    )  # for what is written beside the last axis
+    # for what is written beside the last axis
+    spec = charts.sized(chart, HEIGHT, charts.room_right(45))
     return Figure("parallel-coordinates", "All axes at once", caption, spec, 2 * len(rows))
 
 
