@@ -35,7 +35,7 @@ from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Operator, Rec
 from phaze_common.choices import Precision
 from phaze_common.files import code_version, content_key
 from phaze_common.records import to_json
-from Solver.chip_figures import ChipFigures, purchase_of, with_links_of
+from Solver.chip_metrics import ChipMetrics, purchase_of, with_links_of
 from Solver.designs.layer_times import attributed_layer_costs, chip_layer_costs
 from Solver.designs.network_times import PassNetwork
 from Solver.designs.schedule_times import ScheduledGraph, scheduled_graph
@@ -77,7 +77,7 @@ class Hardware(ABC):
 
     @property
     @abstractmethod
-    def figures(self) -> ChipFigures:
+    def metrics(self) -> ChipMetrics:
         """What decides between configurations besides seconds and joules."""
 
     @property
@@ -188,9 +188,9 @@ class ExistingDevice(Hardware):
         return 1
 
     @cached_property
-    def figures(self) -> ChipFigures:
+    def metrics(self) -> ChipMetrics:
         """Nothing is known of a device, and one is not compared with others."""
-        return ChipFigures.of_areas(np.ones(1))
+        return ChipMetrics.of_areas(np.ones(1))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -294,7 +294,7 @@ class DesignedChips(Hardware):
     solver: ScheduleSolver
     references: tuple[ReferenceChip, ...] = ()
     space: DesignSpace | None = None  # that generates the accelerators
-    known_figures: ChipFigures | None = (
+    known_metrics: ChipMetrics | None = (
         None  # of chips whose memory and clock the platform has, and whose links the cluster
     )
     _scheduled: dict[tuple[GraphKey, LayerGroups], ScheduledGraph] = field(default_factory=dict)
@@ -305,18 +305,18 @@ class DesignedChips(Hardware):
         return len(self.accelerators)
 
     @cached_property
-    def figures(self) -> ChipFigures:
+    def metrics(self) -> ChipMetrics:
         """Area, power, money and carbon of each chip."""
         chips, devices = self.accelerators, self.cluster.num_devices
         streams = np.array(
             [self.platform.at(variant).hbm_bandwidth_bytes_per_s for variant in chips.variants]
         )[chips.variant]
-        figures = ChipFigures.of(chips, self.space, streams, self.cluster)
-        if self.known_figures is not None:
-            network, purchase = figures.tier_bytes_per_s, purchase_of(self.space, self.cluster)
-            figures = replace(self.known_figures, devices=devices, stream_bytes_per_s=streams)
-            figures = replace(figures, tier_bytes_per_s=network, purchase=purchase)
-        return replace(figures, links_disturb=self.software.contention is not None)
+        metrics = ChipMetrics.of(chips, self.space, streams, self.cluster)
+        if self.known_metrics is not None:
+            network, purchase = metrics.tier_bytes_per_s, purchase_of(self.space, self.cluster)
+            metrics = replace(self.known_metrics, devices=devices, stream_bytes_per_s=streams)
+            metrics = replace(metrics, tier_bytes_per_s=network, purchase=purchase)
+        return replace(metrics, links_disturb=self.software.contention is not None)
 
     @cached_property
     def generating_space(self) -> DesignSpace | None:
@@ -445,10 +445,10 @@ class DesignedChips(Hardware):
         which may all be changed then."""
         if chip.standard == chip:
             return self.only([chip])
-        figures = replace(self.only([chip]).figures, memory_bytes=None)
+        metrics = replace(self.only([chip]).metrics, memory_bytes=None)
         platform, cluster = self.platform.at(chip.variant), self.cluster_of(chip)
         return replace(
-            self.only([chip.standard]), platform=platform, cluster=cluster, known_figures=figures
+            self.only([chip.standard]), platform=platform, cluster=cluster, known_metrics=metrics
         )
 
     def on_platform(self, platform: Platform) -> DesignedChips:
@@ -470,15 +470,15 @@ class DesignedChips(Hardware):
 
     def some(self, rows: IntArray) -> DesignedChips:
         """The same with the accelerators ``rows`` alone."""
-        known = None if self.known_figures is None else self.known_figures.some(rows)
+        known = None if self.known_metrics is None else self.known_metrics.some(rows)
         return replace(
-            self, accelerators=self.accelerators.some(rows), known_figures=known, _scheduled={}
+            self, accelerators=self.accelerators.some(rows), known_metrics=known, _scheduled={}
         )
 
     def only(self, accelerators: Sequence[Accelerator]) -> DesignedChips:
         """The same with other accelerators."""
         return replace(
-            self, accelerators=AcceleratorSet.of(accelerators), known_figures=None, _scheduled={}
+            self, accelerators=AcceleratorSet.of(accelerators), known_metrics=None, _scheduled={}
         )
 
 

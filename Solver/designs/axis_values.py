@@ -65,7 +65,7 @@ def accelerator_axes(
                     values.append(designs.best(str(value), np.flatnonzero(column == value)))
                 advance(1)
             found.append(_axis_values(axis, chosen, values))
-    if len(sizes) > 1 and hardware.figures.memory_bytes is None:
+    if len(sizes) > 1 and hardware.metrics.memory_bytes is None:
         points = {point.hbm_bytes: point for point in per_memory}
         values = [
             _of_design(str(size), points[size]) if size in points else nothing_fits(str(size), size)
@@ -167,7 +167,7 @@ class Designs:
     @classmethod
     def of(cls, context: SearchContext, groups: Sequence[PointGroup]) -> Designs:
         """Those that ``groups`` are about."""
-        problem, own = context.problem, context.hardware.figures.memory_bytes is not None
+        problem, own = context.problem, context.hardware.metrics.memory_bytes is not None
         largest = max(problem.memory_bytes)
         mine = [group for group in groups if own or group.key.memory_bytes == largest]
         by_model = (
@@ -218,7 +218,7 @@ class Designs:
 
         What reaches it was looked for among those that none is faster than, of whatever size: so it
         is looked for again among the smaller ones, until none of them can."""
-        area_mm2 = self.context.hardware.figures.area_mm2
+        area_mm2 = self.context.hardware.metrics.area_mm2
         threshold = reached * (1.0 - ROUNDING)
         while True:
             ties = np.flatnonzero(points.found >= threshold)
@@ -314,7 +314,7 @@ class Designs:
         proven = bound <= reached * (1.0 + PROVEN) and not omitted
         sizes = sorted(self.context.problem.memory_bytes)
         memory_bytes = next((size for size in sizes if held <= size), sizes[-1])
-        if self.context.hardware.figures.memory_bytes is not None:
+        if self.context.hardware.metrics.memory_bytes is not None:
             memory_bytes = choices[0].group.key.memory_bytes
         status = Status.OPTIMAL if proven else Status.FEASIBLE
         return AxisValue(value, status, reached, max(bound, reached), chip, memory_bytes, plans)

@@ -164,7 +164,7 @@ def expert_plan_that_cannot_run(plan: UniformPlan, reason: str) -> ExpertReport:
 
 def too_many_devices(context: SearchContext, needed: int, row: int) -> str:
     """Why ``needed`` devices cannot be had of configuration ``row``; empty where they can."""
-    given, caps = context.hardware.cluster.num_devices, context.hardware.figures.caps
+    given, caps = context.hardware.cluster.num_devices, context.hardware.metrics.caps
     has = f"the cluster has {given}" if needed > given else ""
     if not has and caps is not None and needed > int(caps[row]):
         has = f"the money buys {caps[row]} of this chip"

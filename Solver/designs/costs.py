@@ -176,7 +176,7 @@ class PricedShapes:
                     ShapePlans(graph, costs.sizes, chosen, machine, self._stages.get(costs.sizes))
                 )
                 self._stages[costs.sizes] = of_machines[-1].stages_on_device
-            machine_of = context.hardware.figures.machine_of if len(of_machines) > 1 else None
+            machine_of = context.hardware.metrics.machine_of if len(of_machines) > 1 else None
             parts.append(
                 Part(of_machines[0], costs, least, groups, tuple(of_machines[1:]), machine_of)
             )

@@ -97,8 +97,8 @@ class ModelPoints:
     ) -> FloatArray:
         group, each_s = choice.group, np.full(len(points), seconds)
         samples, tokens = group.batch_samples, group.sample_tokens
-        figures = group.figures.some(points)
-        return figures.reached(self._objective, each_s, joules[points], samples, tokens)
+        metrics = group.metrics.some(points)
+        return metrics.reached(self._objective, each_s, joules[points], samples, tokens)
 
 
 class PointsOfRows:

@@ -36,7 +36,7 @@ def pruned_space(context: SearchContext, least: float = 0.0) -> SearchContext:
     if context.remaining is not None or problem.front or not isinstance(hardware, DesignedChips):
         return context
     # These bounds know neither how many devices can be bought nor what they count
-    if hardware.figures.purchase is not None:
+    if hardware.metrics.purchase is not None:
         return context
     shapes = max(sum(1 for _ in model.space.shapes()) for model in problem.models)
     least = least if len(problem.models) == 1 else 0.0
@@ -72,8 +72,8 @@ def _keeping(
     """``context`` with the chips that one of the models might be best on, and for each model the
     shapes that are left."""
     rows = np.unique(np.concatenate([each.rows for each in left]))
-    problem, figures, alone = context.problem, hardware.figures, len(left) == 1
-    holding = {size: figures.holding(size) for size in problem.memory_bytes}
+    problem, metrics, alone = context.problem, hardware.metrics, len(left) == 1
+    holding = {size: metrics.holding(size) for size in problem.memory_bytes}
     upper = problem.combination.of({each.name: each.bounds.upper for each in left})
     pruned = np.ones(len(upper), np.bool_)
     pruned[rows] = False

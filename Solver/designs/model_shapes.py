@@ -33,7 +33,7 @@ def model_shapes(
 
     Raises: InputError: the model cannot be traced, or has operators without a price and the problem
         is strict."""
-    model = replace(model, space=model.space.within(context.hardware.figures.most_devices))
+    model = replace(model, space=model.space.within(context.hardware.metrics.most_devices))
     remaining, pruned = context.remaining, NONE_PRUNED
     if remaining is not None and chosen is None:
         chosen = remaining.shapes[model.name]

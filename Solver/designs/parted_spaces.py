@@ -75,6 +75,6 @@ def rejoined(
         shapes={model.name: bounds.some_shapes(numbers)},
         pruned_shapes={model.name: bounds.other_shapes(numbers)},
     )
-    sizes = tuple(size for size in problem.memory_bytes if hardware.figures.holding(size).any())
+    sizes = tuple(size for size in problem.memory_bytes if hardware.metrics.holding(size).any())
     problem = replace(problem, memory_bytes=sizes or problem.memory_bytes)
     return replace(context, problem=problem, remaining=remaining)

@@ -73,7 +73,7 @@ class _Model:
         self._context, self._groups, self._row, self._chosen = context, groups, row, chosen
         self._name, self._memory_bytes = groups[0].key.model, float(groups[0].key.memory_bytes)
         self._cluster = context.hardware.cluster
-        caps = context.hardware.figures.caps
+        caps = context.hardware.metrics.caps
         space = next(model.space for model in context.problem.models if model.name == self._name)
         self._space = space.within(None if caps is None else int(caps[row]))
         places = [(group, place) for group in groups for place in range(len(group.shapes))]
@@ -168,8 +168,8 @@ class _Model:
 
     def _with_values(self, each: _Listed, codes: Sequence[IntArray]) -> PlansWithValues:
         # The fastest plans are told, of those that can be bought
-        figures = self._context.hardware.figures
-        had = figures.weights(Objective.THROUGHPUT, self._row, each.plans.plans.devices)
+        metrics = self._context.hardware.metrics
+        had = metrics.weights(Objective.THROUGHPUT, self._row, each.plans.plans.devices)
         priced = partial(
             ConfigurationPlans, each.plans, each.part.costs, self._row, self._memory_bytes, had
         )

@@ -49,21 +49,21 @@ def plan_values(
     """What plans of ``shape``, with groups ``placements`` so, reach on the chips of ``context``, if
     it is ``least`` or more."""
     quiet = replace(context, progress=SilentProgress())
-    figures = context.hardware.figures
+    metrics = context.hardware.metrics
     objective = context.problem.objective
-    upper, found = np.full((2, len(figures)), -np.inf)
+    upper, found = np.full((2, len(metrics)), -np.inf)
     priced = PricedShapes(quiet, model, graphs, [shape], {shape: frozenset(placements)}).shape(0)
     if priced is None:
         return PlanValues(upper, found)
     samples, tokens = model.space.base.global_batch_size, model.space.sequence_length
     least_j, found_j = (
-        sample_joules_of(priced, len(figures), least=each) for each in (True, False)
+        sample_joules_of(priced, len(metrics), least=each) for each in (True, False)
     )
 
     def values(seconds: FloatArray, joules: FloatArray) -> FloatArray:
-        return figures.reached(objective, seconds, joules, samples, tokens)
+        return metrics.reached(objective, seconds, joules, samples, tokens)
 
-    fast, slow = np.full((2, len(figures)), SHORTEST_S)
+    fast, slow = np.full((2, len(metrics)), SHORTEST_S)
     slow[:] = LONGEST_S
     for _ in range(HALVINGS):  # the slowest that is worth it: of every objective faster is better
         middle = np.sqrt(fast * slow)
@@ -71,8 +71,8 @@ def plan_values(
         fast, slow = np.where(reaches, middle, fast), np.where(reaches, slow, middle)
     slow *= 1.0 + NEAR
     for size in context.problem.memory_bytes:
-        least_s, found_s = np.full((2, len(figures)), np.inf)
-        held = figures.holding(size)
+        least_s, found_s = np.full((2, len(metrics)), np.inf)
+        held = metrics.holding(size)
         for part in priced.parts if held.any() else ():
             _search(part, priced.graph, float(size), slow, least_s, found_s, held)
         np.maximum(upper, values(least_s, least_j), out=upper)

@@ -120,8 +120,8 @@ class ModelOnChips:
         # Evaluated plans by which a shape is bounded already, by part
         self._used: dict[int, list[int]] = {}
         self._hints: dict[tuple[int, int], Hint] = {}
-        self.figures, count = context.hardware.figures, context.hardware.configurations
-        largest, own = float(max(context.problem.memory_bytes)), self.figures.memory_bytes
+        self.metrics, count = context.hardware.metrics, context.hardware.configurations
+        largest, own = float(max(context.problem.memory_bytes)), self.metrics.memory_bytes
         self._memory = np.full(count, largest) if own is None else own
         allowed = np.isin(self._memory, context.problem.memory_bytes)
         self.upper = np.where(allowed, np.full((len(self.numbers), count), np.inf), -np.inf)
@@ -151,7 +151,7 @@ class ModelOnChips:
             return
         evaluated = self._evaluated.of(self.model.name, shape)
         first = self._used[place] or [0] * len(evaluated)
-        streams = self.figures.stream_bytes_per_s
+        streams = self.metrics.stream_bytes_per_s
         parts_s = [
             each.least_s(pass_seconds(part.least), self._memory, streams, seen)
             for each, part, seen in zip(evaluated, shape.parts, first, strict=True)
@@ -162,7 +162,7 @@ class ModelOnChips:
         if len(evaluated) == 1:  # of several parts the least is not the largest of the leasts
             self._used[place] = [len(each.found) for each in evaluated]
         still = self.upper[place] > -np.inf
-        upper = self._value(least_s, sample_joules_of(shape, len(self.figures), least=True))
+        upper = self._value(least_s, sample_joules_of(shape, len(self.metrics), least=True))
         self.upper[place, still] = np.minimum(self.upper[place], upper)[still]
 
     def evaluate(self, row: int) -> None:
@@ -188,7 +188,7 @@ class ModelOnChips:
 
     def _found(self, place: int, shape: Shape, row: int) -> tuple[float, float]:
         """What the best plan of a shape reaches on a chip, and what none exceeds; -inf: no fit."""
-        memory, stream = float(self._memory[row]), float(self.figures.stream_bytes_per_s[row])
+        memory, stream = float(self._memory[row]), float(self.metrics.stream_bytes_per_s[row])
         found = list[_Evaluated]()
         for which, each in enumerate(self._evaluated.of(self.model.name, shape)):
             part, hint = shape.parts[which], self._hints.get((place, which))
@@ -208,22 +208,22 @@ class ModelOnChips:
     def _value_at(self, shape: Shape, seconds: float, row: int, *, least: bool) -> float:
         if not np.isfinite(seconds):
             return -np.inf
-        joules = sample_joules_of(shape, len(self.figures), least=least)
-        return float(self._value(np.full(len(self.figures), seconds), joules)[row])
+        joules = sample_joules_of(shape, len(self.metrics), least=least)
+        return float(self._value(np.full(len(self.metrics), seconds), joules)[row])
 
     def _value(self, seconds: FloatArray, joules: FloatArray) -> FloatArray:
         """The objective of each chip; -inf where the iteration takes infinitely long."""
         space = self.model.space
         with np.errstate(divide="ignore", invalid="ignore"):
             throughput = space.base.global_batch_size / seconds
-            values = self.figures.value(self._objective, throughput, joules, space.sequence_length)
+            values = self.metrics.value(self._objective, throughput, joules, space.sequence_length)
         return np.where(throughput > 0.0, np.where(np.isnan(values), np.inf, values), -np.inf)
 
     def _on_lines(self, place: int, shape: Shape) -> FloatArray:
         alike = (like_layers(shape.graph, part.plans.sizes) for part in shape.parts)
         works = (Work.of(part.least, each) for part, each in zip(shape.parts, alike, strict=True))
         work = reduce(Work.or_less, works)
-        least_s, lines = np.full(len(self.figures), np.inf), self._bounds.lines(self.numbers[place])
+        least_s, lines = np.full(len(self.metrics), np.inf), self._bounds.lines(self.numbers[place])
         for size, line in lines.items():
             mine = self._memory == size
             least_s[mine] = line.seconds(work.some(mine))

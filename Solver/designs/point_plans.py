@@ -10,7 +10,7 @@ import numpy as np
 
 from Estimator.plans.degrees import UniformPlan
 from phaze_common.array_types import FloatArray
-from Solver.chip_figures import ChipFigures
+from Solver.chip_metrics import ChipMetrics
 from Solver.designs.costs import Part, Shape
 from Solver.plans.best_plan import BestPlan, ConfigurationPlans
 from Solver.plans.cut_levels import Hint
@@ -36,21 +36,21 @@ class PointPlans:
     """The plans of the points of a group: point ``s * configurations + c`` is configuration ``c``
     under ``shapes[s]``.
 
-    ``figures`` are those of every point; what devices that are bought count depends on the
+    ``metrics`` are those of every point; what devices that are bought count depends on the
     ``objective``."""
 
     def __init__(
         self,
         shapes: Sequence[Shape],
-        figures: ChipFigures,
+        metrics: ChipMetrics,
         objective: Objective,
         memory_bytes: int,
         most_steps: int | None,
     ) -> None:
         """``most_steps`` as of ``ConfigurationPlans.best``."""
-        self._shapes, self._figures, self._objective = shapes, figures, objective
+        self._shapes, self._metrics, self._objective = shapes, metrics, objective
         self._memory_bytes, self._most_steps = float(memory_bytes), most_steps
-        self._configurations = len(figures) // max(len(shapes), 1)
+        self._configurations = len(metrics) // max(len(shapes), 1)
         self._hints: dict[tuple[int, int], Hint] = {}
 
     def locate(self, point: int) -> tuple[int, Shape]:
@@ -60,7 +60,7 @@ class PointPlans:
 
     def weight(self, point: int, devices: int) -> float:
         """What the seconds of a plan of one point with so many devices count."""
-        found = self._figures.weights(self._objective, point, np.array([devices]))
+        found = self._metrics.weights(self._objective, point, np.array([devices]))
         return 1.0 if found is None else float(found[0])
 
     def best(self, point: int) -> tuple[Evaluated, UniformPlan | None]:
@@ -110,4 +110,4 @@ class PointPlans:
 
     def _weights_of(self, part: Part, row: int) -> FloatArray | None:
         """What the seconds of the plans of a part count; None where all count alike."""
-        return self._figures.weights(self._objective, row, part.plans.plans.devices)
+        return self._metrics.weights(self._objective, row, part.plans.plans.devices)

@@ -20,7 +20,7 @@ import numpy as np
 from Estimator.plans.degrees import UniformPlan
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.best_first import PROVEN, ROUNDING, best_first
-from Solver.chip_figures import ChipFigures
+from Solver.chip_metrics import ChipMetrics
 from Solver.designs.costs import MANY_SHAPES, ModelShapes, Shape
 from Solver.designs.dominance import dominators
 from Solver.designs.point_plans import NOTHING_FITS, Evaluated, PointPlans
@@ -68,7 +68,7 @@ class PointGroup:
 
     The best plan of a point is the fastest or, where the devices of plans are bought, the one whose
     seconds are the least by what its devices count under the ``objective``
-    (``ChipFigures.weights``): so count ``bound_s``, ``least_s`` and throughputs that bounds and
+    (``ChipMetrics.weights``): so count ``bound_s``, ``least_s`` and throughputs that bounds and
     values are made of. ``iteration_s`` are the seconds of the plan itself, ``weights`` what they
     count."""
 
@@ -76,7 +76,7 @@ class PointGroup:
         self,
         shapes: ModelShapes,
         memory_bytes: int,
-        figures: ChipFigures,
+        metrics: ChipMetrics,
         store: PointStore,
         larger_memory: PointGroup | None = None,
         most_steps: int | None = None,
@@ -87,9 +87,9 @@ class PointGroup:
         self.shapes, self.pruned_shapes = tuple(shapes.shapes), shapes.pruned_shapes
         self.batch_samples = shapes.model.space.base.global_batch_size
         self.sample_tokens, self.criteria = shapes.model.space.sequence_length, criteria
-        self.configurations, self.chips, self._store = len(figures), figures, store
-        self.figures = figures.some(np.tile(np.arange(len(figures)), len(self.shapes)))
-        self.area_mm2, self.held = self.figures.area_mm2, figures.holding(memory_bytes)
+        self.configurations, self.chips, self._store = len(metrics), metrics, store
+        self.metrics = metrics.some(np.tile(np.arange(len(metrics)), len(self.shapes)))
+        self.area_mm2, self.held = self.metrics.area_mm2, metrics.holding(memory_bytes)
         if not self.held.all() or (larger_memory is not None and not larger_memory.held.all()):
             larger_memory = None  # others hold as much
         self._larger_memory = larger_memory
@@ -110,7 +110,7 @@ class PointGroup:
         self.dp, self.pp = np.zeros((2, count), dtype=np.int64)
         self._plans: dict[int, UniformPlan] = {}
         self._point_plans = PointPlans(
-            self.shapes, self.figures, criteria.objective, memory_bytes, most_steps
+            self.shapes, self.metrics, criteria.objective, memory_bytes, most_steps
         )
         inner = [shape.plan.inner_devices for shape in self.shapes]
         self._inner_devices = np.repeat(np.array(inner, np.int64), self.configurations)
@@ -123,9 +123,9 @@ class PointGroup:
         else:
             self.dominator, self.bound_s = larger_memory.dominator, larger_memory.bound_s.copy()
         self.status[self.dominator >= 0] = PointStatus.DOMINATED
-        if figures.caps is not None:
+        if metrics.caps is not None:
             needed = [shape.least_devices for shape in self.shapes]
-            feasible &= np.concatenate([each <= figures.caps for each in needed])
+            feasible &= np.concatenate([each <= metrics.caps for each in needed])
         self.status[~feasible] = PointStatus.INFEASIBLE
         for stored in store.load():
             self._fill(stored)
@@ -141,9 +141,9 @@ class PointGroup:
         most_steps: int | None = None,
     ) -> PointGroup:
         """The points of all shapes of a model with one micro-batch size and ``memory_bytes``."""
-        figures, criteria = context.hardware.figures, SearchCriteria.of(context.problem)
+        metrics, criteria = context.hardware.metrics, SearchCriteria.of(context.problem)
         store = PointStore(None) if store is None else store
-        return cls(shapes, memory_bytes, figures, store, larger_memory, most_steps, criteria)
+        return cls(shapes, memory_bytes, metrics, store, larger_memory, most_steps, criteria)
 
     @property
     def throughput_bound(self) -> FloatArray:
@@ -159,18 +159,18 @@ class PointGroup:
     @property
     def owned_devices(self) -> IntArray:
         """Devices of the cluster or, where they are bought, of the best plans known; (points,)."""
-        if self.figures.purchase is None:
-            return np.full(len(self.status), self.figures.devices)
+        if self.metrics.purchase is None:
+            return np.full(len(self.status), self.metrics.devices)
         return self._inner_devices * self.dp * self.pp
 
     @property
     def fastest_bound(self) -> FloatArray:
         """Samples per second that no plan of a point exceeds, whatever it counts; (points,)."""
-        bound, figures = self.throughput_bound, self.figures
-        if figures.caps is None:
+        bound, metrics = self.throughput_bound, self.metrics
+        if metrics.caps is None:
             return bound
         # No plan counts more.
-        most = figures.weights(self.criteria.objective, np.arange(len(bound)), figures.caps)
+        most = metrics.weights(self.criteria.objective, np.arange(len(bound)), metrics.caps)
         assert most is not None  # as there are caps
         return bound * most
 
@@ -253,19 +253,19 @@ class PointGroup:
     def objective(self, objective: Objective) -> FloatArray:
         """Value of every evaluated point, of the search's objective if bought; -inf elsewhere."""
         throughput = self.batch_samples / (self.iteration_s * self.weights)
-        value = self.figures.value(objective, throughput, self.energy_j, self.sample_tokens)
+        value = self.metrics.value(objective, throughput, self.energy_j, self.sample_tokens)
         return np.where(self.status == PointStatus.EVALUATED, value, -np.inf)
 
     def objective_bound(self, objective: Objective) -> FloatArray:
         """Upper bound under ``objective``, exact where proven; -inf where infeasible."""
         throughput = self.throughput_bound
-        value = self.figures.value(objective, throughput, self.least_j, self.sample_tokens)
+        value = self.metrics.value(objective, throughput, self.least_j, self.sample_tokens)
         return np.where(throughput > 0.0, value, -np.inf)
 
     @property
     def bought_values(self) -> tuple[FloatArray, ...]:
         """The objective and its bounds where devices are bought, 0: there is none; (points,)."""
-        if self.figures.purchase is None:
+        if self.metrics.purchase is None:
             return ()
         objective = self.criteria.objective
         every = self.objective(objective), self.objective_bound(objective)
@@ -386,8 +386,8 @@ class PointGroup:
         return np.union1d(chosen, still_open[np.argsort(-bound, kind="stable")[:OF_OBJECTIVE]])
 
     def _values(self, points: IntArray) -> Values:
-        figures, throughput = self.figures.some(points), self.throughput_bound[points]
-        return self.criteria.values(figures, self.least_j[points], throughput)
+        metrics, throughput = self.metrics.some(points), self.throughput_bound[points]
+        return self.criteria.values(metrics, self.least_j[points], throughput)
 
     def _prune(self) -> None:
         known = np.flatnonzero(self.status == PointStatus.EVALUATED)
@@ -398,7 +398,7 @@ class PointGroup:
         if criteria.front:
             # Found, which an unproven point's bound may be above
             throughput = self.batch_samples / (self.iteration_s[known] * self.weights[known])
-            evaluated = criteria.values(self.figures.some(known), self.energy_j[known], throughput)
+            evaluated = criteria.values(self.metrics.some(known), self.energy_j[known], throughput)
             pruned &= dominated_by(self._values(still_open), evaluated[nondominated(evaluated)])
         if not criteria.front_decides:
             incumbent = self.objective(criteria.objective).max()
@@ -411,7 +411,7 @@ class PointGroup:
         for name in (field.name for field in fields(Evaluated)):
             getattr(self, name)[points] = getattr(batch, name)
         devices = self._inner_devices[points] * batch.dp * batch.pp
-        weights = self.figures.weights(self.criteria.objective, points, devices)
+        weights = self.metrics.weights(self.criteria.objective, points, devices)
         if weights is not None:
             self.weights[points] = weights
 

@@ -71,7 +71,7 @@ def _open(context: SearchContext, shapes: ModelShapes, node_limit: NodeLimit) ->
         return unproven
     for rows, shape in zip(unproven, shapes.shapes, strict=True):
         if rows.any():
-            rows &= undominated(shape, context.hardware.figures, criteria)
+            rows &= undominated(shape, context.hardware.metrics, criteria)
     alone = not several and not criteria.of_energy
     if node_limit is NodeLimit.THOROUGH and alone and unproven.any():
         unproven &= _could_be_best(context, shapes)

@@ -18,7 +18,7 @@ from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.best_first import ROUNDING, Once, best_first
-from Solver.chip_figures import ChipFigures
+from Solver.chip_metrics import ChipMetrics
 from Solver.designs.model_shapes import training_graphs
 from Solver.designs.plan_values import plan_values
 from Solver.designs.search_context import SearchContext
@@ -107,7 +107,7 @@ class PruningBounds:
         of_shapes, least_s = dict.fromkeys(numbers, -np.inf), dict.fromkeys(numbers, np.inf)
         of_pairs = {number: np.full(len(rows), -np.inf) for number in numbers if pairs}
         for each in self.shape_bounds.on(hardware, numbers, level, listed=listed):
-            values = self._values(hardware.figures, each)
+            values = self._values(hardware.metrics, each)
             np.maximum(upper, values, out=upper)
             of_shapes[each.number] = max(of_shapes[each.number], float(values.max(initial=-np.inf)))
             shortest_s = float(each.seconds.min(initial=np.inf))
@@ -116,10 +116,10 @@ class PruningBounds:
                 np.maximum(of_pairs[each.number], values, out=of_pairs[each.number])
         return Bounded(upper, of_shapes, least_s, of_pairs)
 
-    def _values(self, figures: ChipFigures, bound: ShapeBound) -> FloatArray:
+    def _values(self, metrics: ChipMetrics, bound: ShapeBound) -> FloatArray:
         space, objective = self.model.space, self.context.problem.objective
         samples, tokens = space.base.global_batch_size, space.sequence_length
-        return figures.reached(objective, bound.seconds, bound.joules, samples, tokens)
+        return metrics.reached(objective, bound.seconds, bound.joules, samples, tokens)
 
     def remaining(self) -> tuple[IntArray, list[int]]:
         """Chips and numbers of shapes that might have the best design."""
@@ -201,7 +201,7 @@ class PruningBounds:
         hardware, upper = self.hardware.some(rows), np.full(len(rows), -np.inf)
         found: dict[LayerGroups, None] = {}
         for placements, bound in self.shape_bounds.by_placement(hardware, number, priced):
-            values = self._values(hardware.figures, bound)
+            values = self._values(hardware.metrics, bound)
             np.maximum(upper, values, out=upper)
             if values.max() >= self._threshold():
                 found.update(dict.fromkeys(placements))
@@ -248,7 +248,7 @@ class PruningBounds:
             self._try(rows, bounded)
 
     def _bound_by_cores(self) -> None:
-        chips, figures = self.hardware.accelerators, self.hardware.figures
+        chips, metrics = self.hardware.accelerators, self.hardware.metrics
         problem, space = self.context.problem, self.model.space
         work = self.shape_bounds.of_cores(self.hardware, at_peak_rates)
         self.upper[:] = -np.inf
@@ -257,8 +257,8 @@ class PruningBounds:
         least_work, joules = work.on(chips.tc_index, chips.vc_index)
         for size, least in self.shape_bounds.of_samples().items():
             throughput = space.base.global_batch_size / least.seconds(least_work)
-            values = figures.value(problem.objective, throughput, joules, space.sequence_length)
-            self.upper = np.maximum(self.upper, np.where(figures.holding(size), values, -np.inf))
+            values = metrics.value(problem.objective, throughput, joules, space.sequence_length)
+            self.upper = np.maximum(self.upper, np.where(metrics.holding(size), values, -np.inf))
 
     def _sample(self, *, listed: bool) -> None:
         """Find an incumbent among some chips, the most promising first."""
@@ -285,7 +285,7 @@ class PruningBounds:
             self.shapes[number]: self._best_placements(hardware, number)
             for number in bounded.best_shapes(TRIED_SHAPES)
         }
-        own, sizes = self.hardware.figures.memory_bytes, self.context.problem.memory_bytes
+        own, sizes = self.hardware.metrics.memory_bytes, self.context.problem.memory_bytes
         held = sizes if own is None else [size for size in sizes if (own[rows] == size).any()]
         alone = self.context.on(hardware)
         self._found_value(best_tried(alone, self.model, placements, held, EVALUATED))
@@ -294,7 +294,7 @@ class PruningBounds:
         """How groups lie in the plans of a shape whose bound is highest."""
         best, highest = frozenset[LayerGroups](), -np.inf
         for placements, bound in self.shape_bounds.by_placement(hardware, number, priced):
-            value = float(self._values(hardware.figures, bound).max())
+            value = float(self._values(hardware.metrics, bound).max())
             if value > highest or not best:
                 best, highest = frozenset(placements), value
         return best

@@ -53,7 +53,7 @@ class PricedHardware:
     def best_optimum(self) -> JointOptimum | None:
         """The best with as much memory as there may be, or with the memories of the chips."""
         sizes = self.context.problem.memory_bytes
-        asked = (max(sizes),) if self.context.hardware.figures.memory_bytes is None else sizes
+        asked = (max(sizes),) if self.context.hardware.metrics.memory_bytes is None else sizes
         found = [optimum for size in asked if (optimum := self.optimum(size)) is not None]
         return max(found, key=lambda optimum: optimum.value, default=None)
 

@@ -33,7 +33,7 @@ def reference_points(
     with context.progress.phase("known chips", len(hardware.references)) as advance:
         for chip in hardware.references:
             only = hardware.only([chip.accelerator])
-            own = only.figures.memory_bytes  # None: as much as the problem says
+            own = only.metrics.memory_bytes  # None: as much as the problem says
             sizes = context.problem.memory_bytes if own is None else (int(own[0]),)
             alone = priced(
                 replace(context, problem=replace(context.problem, memory_bytes=sizes)), only

@@ -132,7 +132,7 @@ def _refuse_empty_spaces(context: SearchContext, shapes: Sequence[ModelShapes]) 
         keys = {model.graph_key(shape) for shape in model.space.shapes()}
         every = (load_or_extract(key, graphs, code=context.problem.code) for key in keys)
         layers = max((len(graph.sequence) for graph in every), default=2)
-        bought = context.hardware.figures.most_devices
+        bought = context.hardware.metrics.most_devices
         space = model.space.within(bought)
         most = "" if space is model.space else f"; max_cluster_cost buys at most {bought:,}"
         why = why_empty(space, layers, context.hardware.cluster)
@@ -201,7 +201,7 @@ def point_group(
         graphs = list(dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes))
         # Which a larger node limit may have shortened since an earlier run
         times = [shape.times_key for shape in shapes.shapes]
-        bought = context.hardware.figures.purchase is not None
+        bought = context.hardware.metrics.purchase is not None
         decisive = (problem.objective.value,) if bought else ()
         what = shapes.model.space, memory_bytes, shapes.micro_batch_size, graphs, times, *decisive
         folder /= content_key(context.pricing, *what)
@@ -270,8 +270,8 @@ def _chip(context: SearchContext, row: int, plans: dict[str, PlanReport]) -> Chi
     hardware = context.hardware
     if not isinstance(hardware, DesignedChips) or hardware.space is None:
         return None
-    figures = hardware.figures.some(np.array([row]))
-    return chip_report(hardware.accelerators.accelerator(row), hardware.space, figures, plans)
+    metrics = hardware.metrics.some(np.array([row]))
+    return chip_report(hardware.accelerators.accelerator(row), hardware.space, metrics, plans)
 
 
 def count(context: SearchContext, groups: Sequence[PointGroup]) -> Counts:
@@ -343,7 +343,7 @@ def _why_infeasible(groups: Sequence[PointGroup]) -> str:
         least = part.plans.leanest_bytes(least)
     needed = f"; the leanest needs {size_text(least)}" if math.isfinite(least) else ""
     # Of a chip with so much memory
-    most = group.figures.some(np.flatnonzero(group.held)).most_devices
+    most = group.metrics.some(np.flatnonzero(group.held)).most_devices
     bought = "" if most is None else f" of the {most:,} devices at most that max_cluster_cost buys"
     return (
         f"no plan of {label(group.key.model)} fits {size_text(group.key.memory_bytes)} per "

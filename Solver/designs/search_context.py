@@ -95,7 +95,7 @@ class SearchContext:
     def machines(self) -> list[Machine]:
         """Machines of the configurations; bandwidths of memory and network alone differ."""
         most = float(max(self.problem.memory_bytes))
-        return [self.hardware.machine(row, most) for row in self.hardware.figures.machines.tolist()]
+        return [self.hardware.machine(row, most) for row in self.hardware.metrics.machines.tolist()]
 
     @cached_property
     def clusters(self) -> tuple[Cluster, ...]:
@@ -106,7 +106,7 @@ class SearchContext:
     def pricing(self) -> str:
         """Content key of the hardware and of the code that decides layer times and points."""
         return content_key(
-            self.hardware.fingerprint, pricing_version(), *self.hardware.figures.bought_with
+            self.hardware.fingerprint, pricing_version(), *self.hardware.metrics.bought_with
         )
 
     @contextmanager

@@ -11,38 +11,38 @@ import numpy as np
 
 from phaze_common.array_types import FloatArray
 from phaze_common.choices import FrontAxis, Objective
-from Solver.chip_figures import ChipFigures
+from Solver.chip_metrics import ChipMetrics
 from Solver.pareto import Values
 from Solver.problem import SearchProblem
 
 
 @dataclass(frozen=True)
 class Criterion:
-    """An axis of a front. ``amount`` is told of figures, joules per sample and samples per second;
+    """An axis of a front. ``amount`` is told of metrics, joules per sample and samples per second;
     larger is better.
 
-    It is no worse where no ``columns`` (fields of ``ChipFigures``), no seconds and, with
+    It is no worse where no ``columns`` (fields of ``ChipMetrics``), no seconds and, with
     ``joules``, no joules are more."""
 
-    amount: Callable[[ChipFigures, FloatArray, FloatArray], FloatArray]
+    amount: Callable[[ChipMetrics, FloatArray, FloatArray], FloatArray]
     columns: tuple[str, ...] = ()
     joules: bool = False
 
 
 CRITERIA: Mapping[FrontAxis, Criterion] = {
-    FrontAxis.THROUGHPUT: Criterion(lambda figures, joules, throughput: throughput),
-    FrontAxis.AREA: Criterion(lambda figures, joules, throughput: -figures.area_mm2, ("area_mm2",)),
+    FrontAxis.THROUGHPUT: Criterion(lambda metrics, joules, throughput: throughput),
+    FrontAxis.AREA: Criterion(lambda metrics, joules, throughput: -metrics.area_mm2, ("area_mm2",)),
     FrontAxis.ENERGY: Criterion(
-        lambda figures, joules, throughput: -figures.sample_joules(joules, throughput),
+        lambda metrics, joules, throughput: -metrics.sample_joules(joules, throughput),
         ("static_w",),
         joules=True,
     ),
-    FrontAxis.POWER: Criterion(lambda figures, joules, throughput: -figures.peak_w, ("peak_w",)),
+    FrontAxis.POWER: Criterion(lambda metrics, joules, throughput: -metrics.peak_w, ("peak_w",)),
     FrontAxis.COST: Criterion(
-        lambda figures, joules, throughput: -figures.owning_usd, ("owning_usd",)
+        lambda metrics, joules, throughput: -metrics.owning_usd, ("owning_usd",)
     ),
     FrontAxis.CARBON: Criterion(
-        lambda figures, joules, throughput: -figures.embodied_kg, ("embodied_kg",)
+        lambda metrics, joules, throughput: -metrics.embodied_kg, ("embodied_kg",)
     ),
 }
 # What is no worse in these is no worse under the objective
@@ -110,13 +110,13 @@ class SearchCriteria:
         """Whether joules per sample are among what dominance asks."""
         return any(CRITERIA[axis].joules for axis in self.axes)
 
-    def columns(self, figures: ChipFigures) -> FloatArray:
+    def columns(self, metrics: ChipMetrics) -> FloatArray:
         """What dominance compares besides seconds and joules, (configurations, columns)."""
-        return figures.criteria({column for axis in self.axes for column in CRITERIA[axis].columns})
+        return metrics.criteria({column for axis in self.axes for column in CRITERIA[axis].columns})
 
-    def values(self, figures: ChipFigures, joules: FloatArray, throughput: FloatArray) -> Values:
+    def values(self, metrics: ChipMetrics, joules: FloatArray, throughput: FloatArray) -> Values:
         """What points reach on each axis of the front, larger is better: shape (points, axes)."""
-        columns = [CRITERIA[axis].amount(figures, joules, throughput) for axis in self.front]
+        columns = [CRITERIA[axis].amount(metrics, joules, throughput) for axis in self.front]
         return np.ascontiguousarray(np.stack(columns, axis=1))
 
 

@@ -20,7 +20,7 @@ from Estimator.plans.offload import NOTHING
 from Estimator.plans.rates import Machine
 from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Recompute
 from phaze_common.array_types import FloatArray
-from Solver.chip_figures import ChipFigures
+from Solver.chip_metrics import ChipMetrics
 from Solver.designs.least_work import CoreWork, LeastWork, core_work, least_work, most_frequent
 from Solver.designs.network_times import PassNetwork
 from Solver.designs.search_context import SearchContext
@@ -106,7 +106,7 @@ class ShapeBounds:
                 if groups not in works:
                     works[groups] = least_work(graph, table, _network(graph, groups, hardware))
                 lines = self.lines(number) if listed else self._shared_out(number)
-                yield from self._bounds(number, lines, works[groups], hardware.figures)
+                yield from self._bounds(number, lines, works[groups], hardware.metrics)
 
     def by_placement(
         self, hardware: DesignedChips, number: int, make_table: MakeTable
@@ -124,7 +124,7 @@ class ShapeBounds:
             alike[costs].append(groups)
         for placements in alike.values():
             work = least_work(graph, table, _network(graph, placements[:1], hardware))
-            for bound in self._bounds(number, self.lines(number), work, hardware.figures):
+            for bound in self._bounds(number, self.lines(number), work, hardware.metrics):
                 yield tuple(placements), bound
 
     def _bounds(
@@ -132,14 +132,14 @@ class ShapeBounds:
         number: int,
         lines: Mapping[int, LeastIterations],
         work: LeastWork,
-        figures: ChipFigures,
+        metrics: ChipMetrics,
     ) -> Iterator[ShapeBound]:
         """With each memory, on the chips that have as much; elsewhere infinite."""
         shape = self.shapes[number]
         of_micro_batch = work.of_micro_batch(shape.recompute)
         joules = work.joules(shape.recompute) * (shape.inner_devices / shape.micro_batch_size)
         for size, least in lines.items():
-            held, seconds = figures.holding(size), np.full(len(figures), np.inf)
+            held, seconds = metrics.holding(size), np.full(len(metrics), np.inf)
             seconds[held] = least.seconds(of_micro_batch.some(held))
             yield ShapeBound(number, size, seconds, joules)
 

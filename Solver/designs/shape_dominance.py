@@ -10,7 +10,7 @@ import numpy as np
 from Estimator.plans.layer_costs import LayerCosts
 from Estimator.plans.pricing import sample_joules
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
-from Solver.chip_figures import ChipFigures
+from Solver.chip_metrics import ChipMetrics
 from Solver.designs.costs import Shape, pass_seconds
 from Solver.designs.dominance import dominators
 from Solver.designs.search_criteria import SearchCriteria
@@ -18,7 +18,7 @@ from Solver.problem import Objective
 
 
 def shape_dominators(
-    shape: Shape, figures: ChipFigures, chosen: BoolArray, criteria: SearchCriteria
+    shape: Shape, metrics: ChipMetrics, chosen: BoolArray, criteria: SearchCriteria
 ) -> IntArray:
     """For every configuration that is ``chosen`` one of them that dominates it under ``shape``, or
     -1: (configurations,).
@@ -26,41 +26,41 @@ def shape_dominators(
     What dominates is no slower under any plan, and no worse in whatever the objective and the front
     of ``criteria`` depend on."""
     rows = np.flatnonzero(chosen)
-    found = np.full(len(figures), -1, dtype=np.int64)
+    found = np.full(len(metrics), -1, dtype=np.int64)
     least = (
-        _columns(shape, figures, criteria, rows, least=True) if (shape.excess > 1.0).any() else None
+        _columns(shape, metrics, criteria, rows, least=True) if (shape.excess > 1.0).any() else None
     )
-    among = dominators(_columns(shape, figures, criteria, rows, least=False), least)
+    among = dominators(_columns(shape, metrics, criteria, rows, least=False), least)
     found[rows] = np.where(among < 0, -1, rows[among])
     return found
 
 
 def deciding_columns(
-    shape: Shape, figures: ChipFigures, objective: Objective, rows: IntArray, *, least: bool
+    shape: Shape, metrics: ChipMetrics, objective: Objective, rows: IntArray, *, least: bool
 ) -> FloatArray:
     """What ``objective`` depends on under ``shape``, smaller is better: shape (configurations
     ``rows``, criteria).
 
     With ``least`` as little as layers may take where their schedules are not proven shortest."""
-    joules_alone = not figures.static_w.any() and figures.purchase is None
+    joules_alone = not metrics.static_w.any() and metrics.purchase is None
     if objective is Objective.THROUGHPUT_PER_JOULE and joules_alone:
-        return sample_joules_of(shape, len(figures), least=least)[rows, None]
-    return _columns(shape, figures, SearchCriteria(objective), rows, least=least)
+        return sample_joules_of(shape, len(metrics), least=least)[rows, None]
+    return _columns(shape, metrics, SearchCriteria(objective), rows, least=least)
 
 
-def plan_columns(shape: Shape, figures: ChipFigures, rows: IntArray) -> FloatArray:
+def plan_columns(shape: Shape, metrics: ChipMetrics, rows: IntArray) -> FloatArray:
     """What seconds of plans depend on, layers at their least, smaller is better: (rows, n)."""
     seconds = [pass_seconds(each, rows) for each in _costs(shape, least=True)]
-    return np.hstack([*seconds, figures.of_counted[rows]])
+    return np.hstack([*seconds, metrics.of_counted[rows]])
 
 
-def undominated(shape: Shape, figures: ChipFigures, criteria: SearchCriteria) -> BoolArray:
+def undominated(shape: Shape, metrics: ChipMetrics, criteria: SearchCriteria) -> BoolArray:
     """Configurations that could matter among those with as much memory, (configurations,)."""
-    alive = np.zeros(len(figures), dtype=np.bool_)
-    sizes = [0] if figures.memory_bytes is None else np.unique(figures.memory_bytes).tolist()
+    alive = np.zeros(len(metrics), dtype=np.bool_)
+    sizes = [0] if metrics.memory_bytes is None else np.unique(metrics.memory_bytes).tolist()
     for size in sizes:
-        held = figures.holding(size)
-        alive |= held & (shape_dominators(shape, figures, held, criteria) < 0)
+        held = metrics.holding(size)
+        alive |= held & (shape_dominators(shape, metrics, held, criteria) < 0)
     return alive
 
 
@@ -74,13 +74,13 @@ def sample_joules_of(shape: Shape, configurations: int, *, least: bool) -> Float
 
 
 def _columns(
-    shape: Shape, figures: ChipFigures, criteria: SearchCriteria, rows: IntArray, *, least: bool
+    shape: Shape, metrics: ChipMetrics, criteria: SearchCriteria, rows: IntArray, *, least: bool
 ) -> FloatArray:
     seconds = [pass_seconds(each, rows) for each in _costs(shape, least=least)]
     joules = (
-        [sample_joules_of(shape, len(figures), least=least)[rows, None]] if criteria.joules else []
+        [sample_joules_of(shape, len(metrics), least=least)[rows, None]] if criteria.joules else []
     )
-    return np.concatenate([*seconds, criteria.columns(figures)[rows], *joules], axis=1)
+    return np.concatenate([*seconds, criteria.columns(metrics)[rows], *joules], axis=1)
 
 
 def _costs(shape: Shape, *, least: bool) -> Sequence[LayerCosts]:

@@ -14,7 +14,7 @@ from Estimator.chips.axes import COLUMNS, VARIED
 from phaze.runs.finished_run import FinishedRun
 from phaze.settings.config_files import split_weight
 from phaze_common.choices import Combine, Objective
-from Solver.chip_figures import ChipFigures
+from Solver.chip_metrics import ChipMetrics
 from Solver.combination import Combination
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def accelerator_values(run: FinishedRun, designs: pd.DataFrame) -> AcceleratorVa
     count = int(keys.max()) + 1 if len(keys) else 0
     first = np.unique(keys, return_index=True)[1]
     accelerators = _accelerators(designs.iloc[first])
-    figures = None if "value" in designs else _figures(run, accelerators).some(keys)
+    metrics = None if "value" in designs else _metrics(run, accelerators).some(keys)
     reach, found = dict[str, FloatArray](), dict[str, FloatArray]()
     feasible = (designs["status"] != "infeasible").to_numpy()
     evaluated = (designs["status"] == "evaluated").to_numpy()
@@ -61,7 +61,7 @@ def accelerator_values(run: FinishedRun, designs: pd.DataFrame) -> AcceleratorVa
         plan = None if run.result.best is None else run.result.best.models.get(name)
         tokens = 1 if plan is None else plan.sequence_length
         reach[name], found[name] = (
-            _largest(_objective(objective, figures, designs, which, tokens), rows, keys, count)
+            _largest(_objective(objective, metrics, designs, which, tokens), rows, keys, count)
             for which, rows in (("_bound", mine), ("", mine & evaluated))
         )
     return AcceleratorValues(
@@ -83,9 +83,9 @@ def _accelerators(rows: pd.DataFrame) -> AcceleratorSet:
     )
 
 
-def _figures(run: FinishedRun, accelerators: AcceleratorSet) -> ChipFigures:
+def _metrics(run: FinishedRun, accelerators: AcceleratorSet) -> ChipMetrics:
     records = run.result.hardware.records
-    return ChipFigures.of(accelerators, records.space, np.ones(len(accelerators)), records.cluster)
+    return ChipMetrics.of(accelerators, records.space, np.ones(len(accelerators)), records.cluster)
 
 
 def _together(combination: Combination, values: dict[str, FloatArray]) -> FloatArray:
@@ -109,18 +109,18 @@ def model_weights(settings: dict[str, Any]) -> dict[str, float]:
 
 def _objective(
     objective: Objective,
-    figures: ChipFigures | None,
+    metrics: ChipMetrics | None,
     designs: pd.DataFrame,
     which: str,
     tokens: int,
 ) -> FloatArray:
     """The objective of every row of ``designs`` or, ``which`` says so, its bound: stated (no
-    ``figures``), or of throughputs."""
-    if figures is None:
+    ``metrics``), or of throughputs."""
+    if metrics is None:
         return designs[f"value{which}"].to_numpy(dtype=np.float64)
     throughput = designs[f"throughput{which}_samples_per_s"].to_numpy(dtype=np.float64)
     dynamic_j = designs["energy_per_sample_j"].to_numpy(dtype=np.float64)
-    return figures.value(objective, throughput, dynamic_j, tokens)
+    return metrics.value(objective, throughput, dynamic_j, tokens)
 
 
 def _largest(values: FloatArray, mine: NDArray[np.bool_], keys: IntArray, count: int) -> FloatArray:

@@ -224,11 +224,11 @@ def _group_frame(
             linked = any(variant.links is not None for variant in accelerators.variants)
             varied = [name for name in VARIED if linked or name != "links"]
             chip |= {name: np.array(getattr(accelerators, name))[rows] for name in varied}
-        if group.figures.memory_bytes is not None:
+        if group.metrics.memory_bytes is not None:
             throughput, owned = group.batch_samples / iteration_s, group.owned_devices
-            chip |= {name: getattr(group.figures, name) for name in ("peak_w", "embodied_kg")}
-            chip["owning_usd"] = group.figures.device_usd(owned)
-            chip[TOTAL_ENERGY] = group.figures.total_joules(group.energy_j, throughput, owned)
+            chip |= {name: getattr(group.metrics, name) for name in ("peak_w", "embodied_kg")}
+            chip["owning_usd"] = group.metrics.device_usd(owned)
+            chip[TOTAL_ENERGY] = group.metrics.total_joules(group.energy_j, throughput, owned)
     placements = [
         str(plan.group_order) if isinstance(plan.group_order, Assignment) else CONSECUTIVE
         for plan in shapes

@@ -23,7 +23,7 @@ from phaze.settings.request import Request
 from phaze_common.choices import FrontAxis, LayoutName, OffloadKind, Precision, StageCuts
 from phaze_common.errors import InputError
 from phaze_common.setting_fields import Mode
-from Solver.chip_figures import OF_WHOLE_CHIPS
+from Solver.chip_metrics import OF_WHOLE_CHIPS
 from Solver.plans.empty_spaces import why_empty
 
 OF_WHOLE_DIES = (FrontAxis.POWER, FrontAxis.COST, FrontAxis.CARBON)

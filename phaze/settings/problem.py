@@ -65,7 +65,7 @@ def front_of(request: Request, hardware: Hardware) -> tuple[FrontAxis, ...]:
         return () if FrontAxis.NONE in request.search.front else request.search.front
     if request.on_devices:
         return (FrontAxis.THROUGHPUT,)
-    if hardware.figures.memory_bytes is None:
+    if hardware.metrics.memory_bytes is None:
         return USUAL.front
     if hardware.configurations <= MOST_WITH_FRONT:
         return OF_WHOLE_CHIPS
@@ -260,7 +260,7 @@ def space_size(request: Request) -> SpaceSize:
         )
     count = sum(map(len, shapes))
     # chips that bring theirs have one each
-    sizes = len(problem.memory_bytes) if hardware.figures.memory_bytes is None else 1
+    sizes = len(problem.memory_bytes) if hardware.metrics.memory_bytes is None else 1
     return SpaceSize(
         configurations=hardware.configurations,
         memory_sizes=sizes,

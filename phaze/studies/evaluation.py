@@ -128,7 +128,7 @@ def prepared(request: Request) -> PreparedPlan:
     degrees = single_plan(request)
     check_plan(degrees)
     check_cluster(degrees, hardware.cluster)
-    caps = None if request.hardware.max_cluster_cost is None else hardware.figures.caps
+    caps = None if request.hardware.max_cluster_cost is None else hardware.metrics.caps
     if caps is not None and degrees.devices > caps[0]:
         raise InputError(
             f"the plan uses {degrees.devices:,} devices, and max_cluster_cost buys at most "

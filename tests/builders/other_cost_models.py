@@ -67,12 +67,12 @@ class Comparison:
         """Of the table."""
         sizes = np.abs(self.errors)
         within = " | ".join(str(int((sizes <= share).sum())) for share in (0.05, 0.10))
-        figures = (
+        metrics = (
             f"{self.errors.mean():+.1%} | {np.median(sizes):.1%} | "
             f"{self.errors[sizes.argmax()]:+.1%}"
         )
         return (
-            f"| {self.source} | {self.constants} | {len(sizes)} | {figures} | {within} |".replace(
+            f"| {self.source} | {self.constants} | {len(sizes)} | {metrics} | {within} |".replace(
                 "%", " %"
             )
         )

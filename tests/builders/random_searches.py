@@ -52,7 +52,7 @@ from phaze_common.choices import (
     TensorLayout,
 )
 from phaze_common.progress import SilentProgress
-from Solver.chip_figures import OF_WHOLE_CHIPS, ChipFigures, UseCosts
+from Solver.chip_metrics import OF_WHOLE_CHIPS, ChipMetrics, UseCosts
 from Solver.designs.search_context import SearchContext, Stores
 from Solver.designs.search_criteria import USUAL
 from Solver.hardware import Hardware, PricedGraph
@@ -245,7 +245,7 @@ class RandomHardware(Hardware):
         return self.count
 
     @cached_property
-    def figures(self) -> ChipFigures:
+    def metrics(self) -> ChipMetrics:
         random = np.random.default_rng([self.seed, 1])
         area = (
             random.choice([1.0, 2.0], self.count)
@@ -253,7 +253,7 @@ class RandomHardware(Hardware):
             else random.integers(1, 8, self.count).astype(float)
         )
         if not self.memories:
-            return ChipFigures.of_areas(area)
+            return ChipMetrics.of_areas(area)
         static_w, owning_usd, embodied_kg = random.integers(1, 4, (3, self.count)) * np.array(
             [[1.0], [100.0], [10.0]]
         )
@@ -264,14 +264,14 @@ class RandomHardware(Hardware):
         devices = self.cluster.num_devices
         known = area, static_w, owning_usd, embodied_kg, peak_w, streams, held, devices, use
         if not self.links:
-            return ChipFigures(*known, purchase=self.purchase)
+            return ChipMetrics(*known, purchase=self.purchase)
         tiers = np.array(
             [
                 [tier.bandwidth_bytes_per_s for tier in self.cluster_of(row).tiers]
                 for row in range(self.count)
             ]
         )
-        return ChipFigures(*known, tiers, links_disturb=True, purchase=self.purchase)
+        return ChipMetrics(*known, tiers, links_disturb=True, purchase=self.purchase)
 
     def cluster_of(self, row: int) -> Cluster:
         """The cluster of chips with the links of a configuration."""
@@ -292,7 +292,7 @@ class RandomHardware(Hardware):
 
     def accelerator(self, row: int) -> Accelerator | None:
         return (
-            Accelerator(1, 1, 1, 1, 1, row, float(self.figures.area_mm2[row]))
+            Accelerator(1, 1, 1, 1, 1, row, float(self.metrics.area_mm2[row]))
             if self.whole
             else None
         )
@@ -305,7 +305,7 @@ class RandomHardware(Hardware):
             else PassStarts()
         )
         stream = (
-            float(self.figures.stream_bytes_per_s[row])
+            float(self.metrics.stream_bytes_per_s[row])
             if self.memories
             else 1000 * STREAM_BYTES_PER_S
         )

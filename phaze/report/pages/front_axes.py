@@ -12,7 +12,7 @@ from phaze.report.sentences.designs import listed
 from phaze.runs.finished_run import FinishedRun
 from phaze_common.choices import FrontAxis
 from phaze_common.numbers import number
-from Solver.chip_figures import ChipFigures
+from Solver.chip_metrics import ChipMetrics
 from Solver.designs.search_criteria import CRITERIA
 from Solver.plan_report import PlanReport
 
@@ -71,12 +71,12 @@ def amounts_of(
 ) -> list[dict[FrontAxis, float]]:
     """What each of ``chips`` with its plan has of ``axes``."""
     records = run.result.hardware.records
-    figures = ChipFigures.of(
+    metrics = ChipMetrics.of(
         AcceleratorSet.of(chips), records.space, np.ones(len(chips)), records.cluster
     )
     joules = np.array([plan.energy_per_sample_j or 0.0 for plan in plans])
     throughput = np.array([plan.throughput_samples_per_s for plan in plans])
     columns = {
-        axis: np.abs(CRITERIA[axis].amount(figures, joules, throughput)).tolist() for axis in axes
+        axis: np.abs(CRITERIA[axis].amount(metrics, joules, throughput)).tolist() for axis in axes
     }
     return [{axis: columns[axis][place] for axis in axes} for place in range(len(chips))]

@@ -123,7 +123,7 @@ def _best(
 ) -> tuple[Designed | None, PricedHardware]:
     """The best of the points, of equal ones the smallest; the most promising are priced first."""
     hardware, reach = points.hardware, points.reach
-    waiting = np.lexsort((hardware.figures.area_mm2, -reach))
+    waiting = np.lexsort((hardware.metrics.area_mm2, -reach))
     best: Designed | None = None
     size = FIRST_BATCH
     with search.run.progress.phase("designs with what was asked for", len(waiting)) as advance:
@@ -138,7 +138,7 @@ def _best(
                 left = left[:0]  # whether a model fits does not depend on the accelerator
             else:
                 level, most = best.point.value, reach[left]
-                smaller = hardware.figures.area_mm2[left] < _area_mm2(best.point)
+                smaller = hardware.metrics.area_mm2[left] < _area_mm2(best.point)
                 better = most > level * (1 + EQUAL)
                 left = left[better | ((most >= level * (1 - EQUAL)) & smaller)]
             advance(len(waiting) - len(left))

@@ -88,7 +88,7 @@ def _best_of(
     run: SearchContext, hardware: DesignedChips, chips: list[Accelerator], hbm_bytes: int
 ) -> _Best:
     found = priced(run, hardware.only(chips)) if chips else None
-    own = found is not None and found.context.hardware.figures.memory_bytes is not None
+    own = found is not None and found.context.hardware.metrics.memory_bytes is not None
     optimum = None if found is None else found.best_optimum() if own else found.optimum(hbm_bytes)
     return _Best(None, 0.0) if optimum is None else _Best(chips[optimum.row], optimum.value)
 

@@ -63,7 +63,7 @@ def limits_of(
         (memory,) = kept.gains
         words = memory_limit_text(best, memory.one, memory.plenty)
         return (Limit(MEMORY, "GiB", best.hbm_bytes / GIB, memory.one, memory.plenty, words),)
-    usd = None if hardware.figures.purchase is None else hardware.figures.purchase.usd
+    usd = None if hardware.metrics.purchase is None else hardware.metrics.purchase.usd
     platform, cluster = hardware.platform.at(accelerator.variant), hardware.cluster_of(accelerator)
     given = Circumstances(platform, cluster, best.hbm_bytes, usd)
     few, there = _most_replicas(run.problem) <= MOST_REPLICAS, hardware.cluster.num_devices
@@ -92,11 +92,11 @@ def limits_of(
 
 def _next_device_usd(chip: DesignedChips) -> float:
     """What one more device than the money buys lacks; 0 where their number is given."""
-    purchase, caps = chip.figures.purchase, chip.figures.caps
+    purchase, caps = chip.metrics.purchase, chip.metrics.caps
     if purchase is None or caps is None:
         return 0.0
     more = min(int(caps[0]) + 1, purchase.most_devices)
-    return max(purchase.cluster_usd(float(chip.figures.owning_usd[0]), more) - purchase.usd, 0.0)
+    return max(purchase.cluster_usd(float(chip.metrics.owning_usd[0]), more) - purchase.usd, 0.0)
 
 
 def _of_device(run: SearchContext, groups: Sequence[PointGroup], best: DesignPoint) -> _Gains:
@@ -117,7 +117,7 @@ def _of_chip(
 ) -> _Gains:
     with run.progress.phase("limits of the best design", len(more) + 1) as advance:
         chip = _Chip(run, hardware, accelerator, best)
-        money = hardware.figures.purchase
+        money = hardware.metrics.purchase
         usd = None if money is None else money.usd
         base = chip.value(Circumstances(chip.platform, chip.cluster, best.hbm_bytes, usd))
         gains = []
@@ -145,7 +145,7 @@ class _Chip:
         self._run = replace(run, problem=replace(run.problem, memory_bytes=(best.hbm_bytes,)))
         self._hardware, self._least = hardware.standing(accelerator), best.value * (1.0 - SLACK)
         self.platform, self.cluster = self._hardware.platform, self._hardware.cluster
-        self._usd = None if hardware.figures.purchase is None else hardware.figures.purchase.usd
+        self._usd = None if hardware.metrics.purchase is None else hardware.metrics.purchase.usd
         # also what other clusters need not price again
         self._given = priced(self._run, self._hardware, least=self._least)
 

@@ -73,8 +73,8 @@ def limit_of_chip(space: DesignSpace, chip: Accelerator, gain: LimitGain) -> Lim
 def _gain(run: SearchContext, hardware: DesignedChips, space: DesignSpace, base: float) -> float:
     """What the best chip of ``space`` brings over ``base``."""
     chips = space.generate()
-    other = replace(hardware, accelerators=chips, space=space, known_figures=None, _scheduled={})
-    own = other.figures.memory_bytes
+    other = replace(hardware, accelerators=chips, space=space, known_metrics=None, _scheduled={})
+    own = other.metrics.memory_bytes
     if own is not None:
         sizes = tuple(int(size) for size in np.unique(own).tolist())
         run = replace(run, problem=replace(run.problem, memory_bytes=sizes))

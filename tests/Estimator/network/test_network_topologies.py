@@ -31,7 +31,7 @@ from Estimator.network.links import (
 from Estimator.network.own_links import over_links
 from GraphExtractor.graph import CollectiveKind
 from phaze_common.errors import InputError
-from Solver.chip_figures import cluster_switches_usd
+from Solver.chip_metrics import cluster_switches_usd
 
 TOPOLOGIES = {
     "torus_2d": "4x50GB/s",

@@ -32,21 +32,21 @@ def criteria_of(
     group: PointGroup, seconds: np.ndarray, rows: np.ndarray, front: Sequence[FrontAxis]
 ) -> list[np.ndarray]:
     """What points have of the axes of a front, throughput first."""
-    figures = group.figures
+    metrics = group.metrics
     every = {
         FrontAxis.THROUGHPUT: group.batch_samples / seconds,
-        FrontAxis.AREA: figures.area_mm2,
+        FrontAxis.AREA: metrics.area_mm2,
         FrontAxis.ENERGY: joules_of(group, seconds),
-        FrontAxis.POWER: figures.peak_w,
-        FrontAxis.COST: figures.owning_usd,
-        FrontAxis.CARBON: figures.embodied_kg,
+        FrontAxis.POWER: metrics.peak_w,
+        FrontAxis.COST: metrics.owning_usd,
+        FrontAxis.CARBON: metrics.embodied_kg,
     }
     return [every[axis][rows] for axis in front]
 
 
 def joules_of(group: PointGroup, seconds: np.ndarray) -> np.ndarray:
     """Of a sample, with what all devices draw while it lasts."""
-    drawn_w = group.figures.static_w * group.figures.devices
+    drawn_w = group.metrics.static_w * group.metrics.devices
     return group.energy_j + (drawn_w * seconds / group.batch_samples if drawn_w.any() else 0.0)
 
 
@@ -59,13 +59,13 @@ def objective_of(objective: Objective, seconds: np.ndarray, group: PointGroup) -
     elif objective is Objective.THROUGHPUT_PER_JOULE:
         values = 1.0 / joules_of(group, seconds)
     else:
-        use, figures, sample_s = group.figures.use, group.figures, seconds / group.batch_samples
+        use, metrics, sample_s = group.metrics.use, group.metrics, seconds / group.batch_samples
         assert use is not None
         carbon = objective is Objective.CARBON_PER_TOKEN
         owned, running = (
-            (figures.embodied_kg, use.kg_per_j) if carbon else (figures.owning_usd, use.usd_per_j)
+            (metrics.embodied_kg, use.kg_per_j) if carbon else (metrics.owning_usd, use.usd_per_j)
         )
-        drawn_j = joules_of(group, seconds) + use.host_w * figures.devices * sample_s
-        paid = owned * figures.devices * sample_s / use.service_s + running * drawn_j
+        drawn_j = joules_of(group, seconds) + use.host_w * metrics.devices * sample_s
+        paid = owned * metrics.devices * sample_s / use.service_s + running * drawn_j
         values = (1 if objective is Objective.THROUGHPUT_PER_DOLLAR else group.sample_tokens) / paid
     return np.where(np.isfinite(seconds), values, -np.inf)

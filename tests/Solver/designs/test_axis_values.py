@@ -140,7 +140,7 @@ def test_the_best_design_of_every_value_for_two_models_is_that_of_enumeration(
 def test_of_equal_designs_the_smallest_is_named(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = random_case(seed, configurations=24, most_layers=3, models=1 + seed % 2, alike=True)
     found = searched(case, monkeypatch)
-    true, area_mm2 = true_values(case, list(found.groups)), case.hardware.figures.area_mm2
+    true, area_mm2 = true_values(case, list(found.groups)), case.hardware.metrics.area_mm2
     designs = Designs.of(found.context, found.groups)
     for rows in some_values(case):
         if np.isfinite(true[rows].max()):

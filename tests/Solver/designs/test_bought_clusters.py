@@ -59,27 +59,27 @@ def worth(
 ) -> float:
     """The objective of one plan, which owns the devices that it uses; -inf where they cost too
     much."""
-    figures, objective = case.hardware.figures, case.problem.objective
-    assert case.hardware.purchase is not None and figures.use is not None
-    device_usd = float(figures.owning_usd[row]) + share_usd(devices)
+    metrics, objective = case.hardware.metrics, case.problem.objective
+    assert case.hardware.purchase is not None and metrics.use is not None
+    device_usd = float(metrics.owning_usd[row]) + share_usd(devices)
     if devices * device_usd > case.hardware.purchase.usd or np.isinf(seconds):
         return -np.inf
-    sample_s, drawn_w = seconds / samples, devices * float(figures.static_w[row])
+    sample_s, drawn_w = seconds / samples, devices * float(metrics.static_w[row])
     if objective is Objective.THROUGHPUT:
         return 1.0 / sample_s
     if objective is Objective.THROUGHPUT_PER_AREA:
-        return 1.0 / sample_s / float(figures.area_mm2[row])
+        return 1.0 / sample_s / float(metrics.area_mm2[row])
     all_j = joules + drawn_w * sample_s
     if objective is Objective.THROUGHPUT_PER_JOULE:
         return 1.0 / all_j
     carbon = objective is Objective.CARBON_PER_TOKEN
     owned, per_j = (
-        (float(figures.embodied_kg[row]), figures.use.kg_per_j)
+        (float(metrics.embodied_kg[row]), metrics.use.kg_per_j)
         if carbon
-        else (device_usd, figures.use.usd_per_j)
+        else (device_usd, metrics.use.usd_per_j)
     )
-    hosts_j = figures.use.host_w * devices * sample_s
-    paid = devices * owned * sample_s / figures.use.service_s + per_j * (all_j + hosts_j)
+    hosts_j = metrics.use.host_w * devices * sample_s
+    paid = devices * owned * sample_s / metrics.use.service_s + per_j * (all_j + hosts_j)
     return (1 if objective is Objective.THROUGHPUT_PER_DOLLAR else tokens) / paid
 
 
@@ -117,8 +117,8 @@ def check_group(case: Case, group: PointGroup, true: np.ndarray) -> None:
     found = group.batch_samples / group.iteration_s[evaluated]
     assert np.all(group.fastest_bound[evaluated] >= found * (1 - 1e-9))
     devices = [group.plan(int(point)).devices for point in np.flatnonzero(evaluated)]
-    assert group.figures.caps is not None
-    assert np.all(np.array(devices, np.int64) <= group.figures.caps[evaluated])
+    assert group.metrics.caps is not None
+    assert np.all(np.array(devices, np.int64) <= group.metrics.caps[evaluated])
 
 
 def check_answer(case: Case, found: Searched) -> float:
@@ -189,7 +189,7 @@ def test_chip_devices_and_plan_are_those_of_enumeration(
         found = searched(case)
     except InputError as error:
         assert "max_cluster_cost buys at most" in str(error)
-        most = case.hardware.figures.most_devices
+        most = case.hardware.metrics.most_devices
         assert most is not None and most < max(
             least_devices(model) for model in case.problem.models
         )

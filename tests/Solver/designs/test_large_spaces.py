@@ -341,9 +341,9 @@ def test_a_run_of_a_large_space_is_explained_and_reported(tmp_path: Path) -> Non
 def test_a_memory_that_no_chip_is_left_with_closes_no_other(tmp_path: Path) -> None:
     two = ["hbm2e:1", "hbm3:2"]
     run = search_context(study(tmp_path, memory=two), SilentProgress())
-    figures = run.hardware.figures
-    largest = figures.holding(max(run.problem.memory_bytes))
-    most = float(figures.area_mm2[largest].min()) * 0.999
-    assert (figures.area_mm2 <= most).any()
+    metrics = run.hardware.metrics
+    largest = metrics.holding(max(run.problem.memory_bytes))
+    most = float(metrics.area_mm2[largest].min()) * 0.999
+    assert (metrics.area_mm2 <= most).any()
     found = solved(study(tmp_path, memory=two, max_area=most, output=str(tmp_path / "limited")))
     assert found.best is not None and found.best.optimal

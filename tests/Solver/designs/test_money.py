@@ -108,14 +108,14 @@ def test_the_best_is_that_of_every_chip_with_as_many_devices_as_it_allows(
     assert result.best is not None and result.best.optimal
     request = study(folder.parent, max_cluster_cost=USD)
     hardware = hardware_of(request)
-    assert isinstance(hardware, DesignedChips) and hardware.figures.caps is not None
+    assert isinstance(hardware, DesignedChips) and hardware.metrics.caps is not None
     values = []
     for row in range(0, hardware.configurations, 2):
-        devices = int(hardware.figures.caps[row])
+        devices = int(hardware.metrics.caps[row])
         assert (
-            devices * hardware.figures.owning_usd[row]
+            devices * hardware.metrics.owning_usd[row]
             <= USD
-            < (devices + 1) * hardware.figures.owning_usd[row]
+            < (devices + 1) * hardware.metrics.owning_usd[row]
         )
         context = search_context(study(folder.parent, devices=devices), SilentProgress())
         assert isinstance(context.hardware, DesignedChips)

@@ -157,8 +157,8 @@ def test_each_chip_of_a_space_is_priced_as_alone(tmp_path: Path) -> None:
             == pytest.approx(standing, rel=1e-12)
         )
         stands, own = (
-            hardware.standing(chip).some(np.array([0])).figures,
-            hardware.only([chip]).figures,
+            hardware.standing(chip).some(np.array([0])).metrics,
+            hardware.only([chip]).metrics,
         )
         for name in (
             "owning_usd",
@@ -198,7 +198,7 @@ def test_more_links_are_never_slower_and_take_area_power_and_money(tmp_path: Pat
     for text in LINKS:
         linked = hardware.space.with_area(replace(chip, links=text))
         whole = hardware.space.whole(AcceleratorSet.of([linked]))
-        figures = (
+        metrics = (
             whole.area_mm2,
             whole.peak_w,
             whole.static_w,
@@ -207,7 +207,7 @@ def test_more_links_are_never_slower_and_take_area_power_and_money(tmp_path: Pat
             whole.embodied_kg,
         )
         reached.append(
-            (value_of(request, hardware.only([linked])), *(float(each[0]) for each in figures))
+            (value_of(request, hardware.only([linked])), *(float(each[0]) for each in metrics))
         )
     for fewer, more in pairwise(reached):
         assert more[0] >= fewer[0] and all(
@@ -273,12 +273,12 @@ def test_what_is_not_known_of_links_is_how_much_of_them_is_reached(tmp_path: Pat
 def test_where_traffic_slows_computation_down_faster_links_close_nothing(tmp_path: Path) -> None:
     """Contention is in proportion to the bandwidth of the links, so that messages of mere latency
     are better off on slow ones."""
-    figures = chips_of(tmp_path).figures
-    assert figures.tier_bytes_per_s is not None and figures.links_disturb
-    first = figures.tier_bytes_per_s[:, 0]
-    columns = [column.tolist() for column in figures.of_plans.T]
+    metrics = chips_of(tmp_path).metrics
+    assert metrics.tier_bytes_per_s is not None and metrics.links_disturb
+    first = metrics.tier_bytes_per_s[:, 0]
+    columns = [column.tolist() for column in metrics.of_plans.T]
     assert first.tolist() in columns and (-first).tolist() in columns
-    alone = replace(figures, links_disturb=False)
+    alone = replace(metrics, links_disturb=False)
     assert first.tolist() not in [column.tolist() for column in alone.of_plans.T]
 
 
@@ -427,7 +427,7 @@ def test_a_network_that_has_no_use_for_links_is_refused(
 def test_what_states_no_links_is_as_it_was(tmp_path: Path) -> None:
     axes = {key: value for key, value in LINKED["axes"].items() if key != "links"}
     hardware = chips_of(tmp_path, space=LINKED | {"axes": axes})
-    assert hardware.figures.tier_bytes_per_s is None and set(hardware.accelerators.links) == {None}
+    assert hardware.metrics.tier_bytes_per_s is None and set(hardware.accelerators.links) == {None}
     chip = hardware.accelerators.accelerator(0)
     assert hardware.cluster_of(chip) is hardware.cluster and isinstance(chip, Accelerator)
 

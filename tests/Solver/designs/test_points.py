@@ -47,7 +47,7 @@ def group_of(
     memory: float = 1e9,
     larger_memory=None,
 ) -> PointGroup:  # type: ignore[no-untyped-def]
-    return PointGroup(shapes, int(memory), case.hardware.figures, PointStore(folder), larger_memory)
+    return PointGroup(shapes, int(memory), case.hardware.metrics, PointStore(folder), larger_memory)
 
 
 def explored(group: PointGroup) -> PointGroup:
@@ -141,11 +141,11 @@ def test_no_stored_point_or_bound_is_computed_again(
 
 def test_what_is_stored_for_one_front_serves_another(tmp_path: Path) -> None:
     case, shapes = priced(502)
-    alone, figures = SearchCriteria(Objective.THROUGHPUT), case.hardware.figures
+    alone, metrics = SearchCriteria(Objective.THROUGHPUT), case.hardware.metrics
 
     def group(criteria: SearchCriteria) -> PointGroup:
         return explored(
-            PointGroup(shapes, int(1e9), figures, PointStore(tmp_path), criteria=criteria)
+            PointGroup(shapes, int(1e9), metrics, PointStore(tmp_path), criteria=criteria)
         )
 
     undisturbed = explored(group_of(case, shapes))

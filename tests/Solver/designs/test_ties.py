@@ -38,7 +38,7 @@ def tied(
 
 
 def group_of(case: Case, shapes: ModelShapes, criteria: SearchCriteria = USUAL) -> PointGroup:
-    return PointGroup(shapes, 10**9, case.hardware.figures, PointStore(None), criteria=criteria)
+    return PointGroup(shapes, 10**9, case.hardware.metrics, PointStore(None), criteria=criteria)
 
 
 def disturbed(group: PointGroup, seed: int) -> PointGroup:
@@ -137,7 +137,7 @@ def test_the_joint_optimum_is_the_same_whatever_was_evaluated(
         bests.append(values.max(axis=0))
         energies.append(share * np.where(values == values.max(axis=0), joules, np.inf).min(axis=0))
     mean = together(how, bests, list(weights.values()), [each.max() for each in bests])
-    energy_j, area_mm2 = np.sum(energies, axis=0), case.hardware.figures.area_mm2
+    energy_j, area_mm2 = np.sum(energies, axis=0), case.hardware.metrics.area_mm2
     best = np.flatnonzero(mean >= mean.max() * (1 - 1e-12))
     combination = Combination(
         how, weights, {name: float(each.max()) for name, each in zip(weights, bests, strict=True)}

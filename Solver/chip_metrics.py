@@ -45,8 +45,8 @@ class UseCosts:
 
 
 @dataclass(frozen=True, eq=False)
-class ChipFigures:
-    """Figures of configurations, arrays of shape (configurations,), and of the cluster of
+class ChipMetrics:
+    """Metrics of configurations, arrays of shape (configurations,), and of the cluster of
     ``devices`` that is made of one.
 
     ``static_w`` is drawn whatever is computed, ``peak_w`` with everything busy; ``owning_usd`` and
@@ -74,7 +74,7 @@ class ChipFigures:
     purchase: Purchase | None = None
 
     @classmethod
-    def of_areas(cls, area_mm2: FloatArray) -> ChipFigures:
+    def of_areas(cls, area_mm2: FloatArray) -> ChipMetrics:
         """Of configurations of which nothing but the area is known."""
         nothing = np.zeros(len(area_mm2))
         return cls(area_mm2, nothing, nothing, nothing, nothing, nothing)
@@ -86,7 +86,7 @@ class ChipFigures:
         space: DesignSpace | None,
         bandwidth: FloatArray,
         cluster: Cluster,
-    ) -> ChipFigures:
+    ) -> ChipMetrics:
         """Of ``chips`` of a design space, whose memories stream ``bandwidth`` bytes per second,
         (chips,).
 
@@ -129,7 +129,7 @@ class ChipFigures:
     def __len__(self) -> int:
         return len(self.area_mm2)
 
-    def some(self, rows: IntArray) -> ChipFigures:
+    def some(self, rows: IntArray) -> ChipMetrics:
         """Those of ``rows``."""
         every = {each.name: getattr(self, each.name) for each in fields(self)}
         chosen: dict[str, Any] = {
@@ -165,7 +165,7 @@ class ChipFigures:
             return self.owning_usd
         return self.owning_usd + self.purchase.share_usd(devices)
 
-    def owned(self, devices: int) -> ChipFigures:
+    def owned(self, devices: int) -> ChipMetrics:
         """The same in the cluster that is owned while a plan uses ``devices``: one of so many where
         they are bought for it."""
         if self.purchase is None:
