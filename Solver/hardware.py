@@ -167,7 +167,7 @@ class Hardware(ABC):
 
     def proven(self, graph: ModelGraph, mode: Recompute, groups: LayerGroups) -> LayerCosts:
         """Layer costs of ``graph`` up to the largest node limit on every configuration."""
-        self.price(graph, (mode,), groups, None)
+        self.price(graph, (mode,), groups, None)  # whose schedules ``refined`` goes on from
         return self.refined(
             (mode,), graph, groups, np.arange(self.configurations), NodeLimit.THOROUGH
         ).costs[mode]
@@ -281,6 +281,10 @@ class ExistingDevice(Hardware):
     ) -> PricedGraph:
         """Layer costs, which no node limit changes."""
         return self.price(graph, modes, groups, None)
+
+    def proven(self, graph: ModelGraph, mode: Recompute, groups: LayerGroups) -> LayerCosts:
+        """Layer costs of ``graph``."""
+        return self.price(graph, (mode,), groups, None).costs[mode]
 
 
 @dataclass(frozen=True, eq=False)

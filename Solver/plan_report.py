@@ -3,13 +3,13 @@ one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from Estimator.coverage import PricedByBytes
 from Estimator.plans.degrees import Degrees, PlanHeader, UniformPlan, part_of
 from Estimator.plans.placement import Placement
-from Estimator.plans.plan import Plan, Stage, with_own_degrees
+from Estimator.plans.plan import Plan, Stage
 from Estimator.plans.results import (
     Breakdown,
     Iteration,
@@ -96,14 +96,20 @@ class PlanReport(PlanSummary):
 
     @staticmethod
     def priced(
-        plan: Plan, iteration: Iteration, memory_bytes: int, bound_s: float, **more: Any
+        plan: UniformPlan,
+        model: str,
+        sequence_length: int,
+        iteration: Iteration,
+        memory_bytes: int,
+        bound_s: float,
+        **more: Any,
     ) -> PlanReport:
-        """``plan`` and its ``iteration`` on devices with so much memory; no plan takes less than
-        ``bound_s``."""
+        """``plan`` of a model and its ``iteration`` on devices with so much memory; no plan takes
+        less than ``bound_s``. The stages name their layers, whatever their order."""
         return PlanReport(
-            **vars(plan.of_first_stage),
-            model=plan.model,
-            sequence_length=plan.sequence_length,
+            **vars(replace(plan, layer_order=None)),
+            model=model,
+            sequence_length=sequence_length,
             throughput_samples_per_s=iteration.samples_per_s,
             tokens_per_s=iteration.tokens_per_s,
             time_per_batch_s=iteration.iteration_s,
@@ -111,7 +117,7 @@ class PlanReport(PlanSummary):
             hbm_bytes=memory_bytes,
             micro_batches_per_pipeline=iteration.micro_batches_per_pipeline,
             devices_used=iteration.devices,
-            stages=with_own_degrees(plan, iteration.stages),
+            stages=iteration.stages,
             pipeline=iteration.pipeline,
             breakdown_s=iteration.breakdown,
             model_flops_utilization=iteration.model_flops_utilization,

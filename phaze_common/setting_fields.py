@@ -95,12 +95,12 @@ class Axis(About):
     """A setting that is an axis of plans, beside its name and the type of a value in a plan.
 
     ``title`` names it in tables and figures, ``glossary`` is added where its key is explained.
-    ``values`` is the type of what a request holds, where that is no tuple of a plan's values;
-    ``usual`` what it holds where nothing is stated (``...``: what ``phaze.settings.defaults``
-    finds). ``attribute`` is what a plan calls it, where that is not the key. Axes that are
-    ``compared`` are told apart by results of searches: their values are chosen, and can be asked.
-    Those ``of_framework`` are as the framework does them where nothing is stated. ``phrase`` is
-    what sentences say of a plan with another value (``{}``) than a plan has by itself.
+    ``values`` is the type of the field in a request (left out: a tuple of what one plan holds),
+    ``usual`` its default there (``...``: what ``phaze.settings.defaults`` finds). ``attribute`` is
+    what a plan calls it, where that is not the key. Axes that are ``compared`` are told apart by
+    results of searches: their values are chosen, and can be asked. Those ``of_framework`` are as
+    the framework does them where nothing is stated. ``phrase`` is what sentences say of a plan with
+    another value (``{}``) than a plan has by itself.
     """
 
     title: str = ""

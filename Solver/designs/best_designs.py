@@ -6,13 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from Estimator.plans.cuts import chunk_layers
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.layer_costs import LayerCosts
 from Estimator.plans.placement import placement_of
-from Estimator.plans.plan import Plan
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.results import Status
 from Estimator.plans.traffic_besides_operators import traffic_besides_operators
@@ -58,7 +56,9 @@ def model_plan(
     )
     bound_s = min(float(group.least_s[point] / group.weights[point]), iteration.iteration_s)
     return PlanReport.priced(
-        by_value(plan, costs),
+        plan,
+        costs.graph.key.model,
+        costs.graph.key.sequence_length,
         iteration,
         int(group.key.memory_bytes),
         bound_s,
@@ -78,14 +78,6 @@ def _share_of_own_best(context: SearchContext, choice: Choice) -> float | None:
     if own_best is None:
         return None
     return float(choice.group.objective(context.problem.objective)[choice.point] / own_best)
-
-
-def by_value(plan: UniformPlan, costs: LayerCosts) -> Plan:
-    """``plan`` of the model that ``costs`` are of, with the layers of its chunks."""
-    names, key = costs.sizes.names, costs.graph.key
-    chunks = chunk_layers(plan, costs.graph)
-    named = tuple(tuple(names[layer] for layer in chunk) for chunk in chunks)
-    return Plan.uniform(plan, key.model, key.sequence_length, named)
 
 
 def attributed_costs(

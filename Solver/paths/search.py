@@ -12,6 +12,7 @@ from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.heterogeneous.placed_stage import PlacedStage, plan_of
 from Estimator.plans.heterogeneous.pricing import PricedStages
 from Estimator.plans.iteration import iteration_of
+from Estimator.plans.plan import with_own_degrees
 from Estimator.plans.rates import Machine
 from Estimator.plans.results import Status
 from GraphExtractor.graph import GraphKey, ModelGraph, Recompute
@@ -148,4 +149,12 @@ def _described(
     names = layers[0].stored.sizes.names
     plan = plan_of(stages, model.name, model.space.sequence_length, names)
     iteration = iteration_of(PricedStages(stages, layers, machine))
-    return PlanReport.priced(plan, iteration, int(machine.memory_bytes), bound_s)
+    iteration = replace(iteration, stages=with_own_degrees(plan, iteration.stages))
+    return PlanReport.priced(
+        plan.of_first_stage,
+        plan.model,
+        plan.sequence_length,
+        iteration,
+        int(machine.memory_bytes),
+        bound_s,
+    )

@@ -45,7 +45,7 @@ class Situation:
         return self.hardware.device is not None
 
 
-def searched_plans(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
+def values_of_search(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     """The values of plan axes that are searched: as given, else all that are worth it."""
     given = {key: value for key, value in values.items() if value != ALL}
     everything = {key for key, value in values.items() if value == ALL}
@@ -118,7 +118,7 @@ def _orders(where: Situation, everything: Collection[str]) -> tuple[GroupOrder, 
     return tuple(GroupOrder) if every else (GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER)
 
 
-def single_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
+def values_of_one_plan(values: Mapping[str, Any], where: Situation) -> dict[str, Any]:
     """Fields of a ``Request`` that say which plan is priced, each with one value.
 
     Raises:

@@ -29,7 +29,7 @@ from GraphExtractor.permission import permission
 from phaze.settings.applicability import inapplicable, unasked
 from phaze.settings.checks import check_request
 from phaze.settings.config_files import SETTING, code_allowed, defaults_of, split_weight
-from phaze.settings.defaults import Situation, searched_plans, single_plan
+from phaze.settings.defaults import Situation, values_of_one_plan, values_of_search
 from phaze.settings.file_contents import result_key
 from phaze.settings.hardware import CHIP_SOFTWARE, HardwareFiles, ResolvedHardware, content_of
 from phaze.settings.request import (
@@ -80,32 +80,34 @@ def resolve(
     """
     config, overrides = dotted(STUDY.current(config, source)), dotted(overrides)
     specified = _specified(config, overrides, mode, source)
-    values = {each.name: specified[each.key] for each in request_fields() if each.key in specified}
     refusals = Refusals()
     models = refusals.attempt(lambda: _models(specified, mode), ())
     families = refusals.attempt(
         lambda: {model.name: find_model(model.name) for model in models}, {}
     )
-    names, hardware = refusals.finish(lambda: _hardware(values, mode, files or HardwareFiles()))
+    names, hardware = refusals.finish(lambda: _hardware(specified, mode, files or HardwareFiles()))
     situation = Situation(tuple(families.values()), hardware)
-    plans = (searched_plans if mode is Mode.SEARCH else single_plan)(
-        values | {key: specified[key] for key in ("max_tp", "fsdp") if key in specified}, situation
-    )
+    if mode is Mode.SEARCH:
+        plans = values_of_search(specified, situation)
+    else:
+        plans = values_of_one_plan(specified, situation)
     request = Request.of(
         {
             "devices": hardware.cluster.num_devices,
             "whole_micro_batches": mode is Mode.SEARCH and hardware.device is not None,
             "use_all_devices": mode is Mode.SEARCH and hardware.device is not None,
-            **values,
+            **{
+                each.name: specified[each.key] for each in request_fields() if each.key in specified
+            },
             **names,
             **plans,
             "models": models,
-            "front": _front(values.get("front")),
-            "combine": _combine(values.get("combine"), models),
+            "front": _front(specified.get("front")),
+            "combine": _combine(specified.get("combine"), models),
             "sequence_length": _sequence_lengths(
                 specified.get("sequence_length"), models, families
             ),
-            "hbm_size": _hbm_sizes(values.get("hbm_size"), hardware),
+            "hbm_size": _hbm_sizes(specified.get("hbm_size"), hardware),
             "output": user_path(specified["output"]) if "output" in specified else None,
         },
         mode=mode,
