@@ -28,7 +28,7 @@ class PlanRow(PlanSummary):
     energy_per_sample_j: float | None
     speedup_over_expert: float | None  # over the published expert's plan
     breakdown_s: Breakdown  # where the seconds of an iteration go
-    cluster_usd: float | None = None
+    cluster_usd: float | None = None  # of the devices and their network
     # the same as model_flops_utilization, also counting scores that a causal mask leaves out
     all_scores_flops_utilization: float | None = None
 
@@ -45,8 +45,8 @@ class PointResult:
     status: Status  # how the search of it ended
     optimal: bool  # whether nothing in the space is better, proven
     objective: str  # what was maximised
-    value: float | None
-    bound: float | None
+    value: float | None  # of the objective
+    bound: float | None  # what nothing searched can exceed
     reason: str  # why there is none, or empty
     accelerator: Accelerator | None  # the chip
     hbm_bytes: int | None

@@ -35,7 +35,7 @@ class TrainingPart:
     forward_s: float  # seconds of forward passes
     backward_s: float  # seconds of backward passes
     neither_s: float  # seconds in neither pass
-    total_s: float
+    total_s: float  # what the three add up to
 
 
 @dataclass(frozen=True)
