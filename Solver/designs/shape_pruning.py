@@ -19,7 +19,7 @@ from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups, layer_groups
 from Estimator.plans.uniform_plans import have_like_groups
 from phaze_common.array_types import FloatArray, IntArray
-from phaze_common.choices import GroupOrder
+from phaze_common.choices import GroupOrder, Recompute
 from Solver.best_first import ROUNDING, Once, best_first
 from Solver.designs.costs import PricedShapes, Shape
 from Solver.plans.axes import AXES
@@ -59,9 +59,10 @@ def least_seconds(priced: PricedShapes) -> FloatArray | None:
     context, plans = priced.context, priced.plans
     least_s = np.zeros(len(plans))
     devices, cluster = priced.model.space.devices, context.hardware.cluster
-    groups_of: dict[tuple[object, ...], LayerGroups | None] = {}
+    groups_of: dict[UniformPlan, LayerGroups | None] = {}
     alike: dict[UniformPlan, list[int]] = defaultdict(list)  # but for where their groups lie
-    keys = [(each.group_order, each.tp, each.tp2, each.cp, each.ep, each.panels) for each in plans]
+    # groups are the same whatever the rows and what is recomputed
+    keys = [replace(each, micro_batch_size=1, recompute=Recompute.NONE) for each in plans]
     for number, plan in enumerate(plans):
         alike[replace(plan, group_order=GroupOrder.DATA_INNER)].append(number)
         if keys[number] not in groups_of:

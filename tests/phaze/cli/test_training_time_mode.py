@@ -14,14 +14,10 @@ import yaml
 import phaze
 from Estimator.devices.files import device_names, load_device
 from Estimator.devices.written_yaml import written_yaml
+from Estimator.plans.state_formats import FORMAT_KEYS
 from phaze.settings.request import request_fields
 from phaze.studies.training_time.request import plan_of_search, training_request
-from phaze.studies.training_time.settings import (
-    OF_THE_TRAINING,
-    all_settings,
-    plan_keys,
-    states_a_plan,
-)
+from phaze.studies.training_time.settings import all_settings, plan_keys, states_a_plan
 from phaze_common.errors import InfeasibleError, InputError
 from phaze_common.sealed import is_as_written
 from phaze_common.setting_fields import Mode
@@ -335,8 +331,9 @@ def test_whatever_an_evaluation_takes_of_a_plan_and_a_search_may_choose_says_wha
         if each.about.hardware is not None and each.key != "offload"
     }
     of_hardware |= {"cluster", "fast_domain"}
+    of_training = {"global_batch_size", "optimizer", "precision", "attention", *FORMAT_KEYS}
     expected = {each.key for each in request_fields() if Mode.EVALUATE in each.about.modes}
-    assert expected - others - of_hardware - OF_THE_TRAINING == plan_keys() - {"fsdp"}
+    assert expected - others - of_hardware - of_training == plan_keys() - {"fsdp"}
     assert plan_keys() <= {*all_settings().keys} and "fsdp" in plan_keys()
     asked = {
         "model": "bertbase",

@@ -186,7 +186,8 @@ def of_training(run: Path) -> Reader:
             (folder / "train" / name).write_text(json.dumps({KEY: version}))
         best = open_run(run).result.best
         assert best is not None
-        return trained_run(folder, best.models["bertbase"].plan)
+        found = best.models["bertbase"]
+        return trained_run(folder, found.plan, found.pipeline)
 
     return read
 

@@ -22,7 +22,7 @@ from phaze.runs.finished_run import FinishedRun
 from phaze.studies.explain.alternatives import alternative
 from phaze.studies.explain.constraints import read_constraint
 from phaze.studies.explain.repeat import RepeatedSearch, repeat_search
-from phaze_common.choices import KeyExchange, TensorLayout
+from phaze_common.choices import GroupOrder, KeyExchange, TensorLayout
 from phaze_common.progress import SilentProgress
 from Solver.results import AxisValue
 
@@ -101,7 +101,7 @@ def test_the_best_assignment_is_named_where_all_of_them_are_one_value(run: Finis
     assert best is not None
     (axis,) = [axis for axis in best.axes if axis.axis == "group_order"]
 
-    def told(order: str) -> tuple[str, list[str]]:
+    def told(order: Assignment | GroupOrder) -> tuple[str, list[str]]:
         """What a report says where the best plan that is assigned to tiers has this ``order``."""
         values = tuple(
             replace(
@@ -120,9 +120,9 @@ def test_the_best_assignment_is_named_where_all_of_them_are_one_value(run: Finis
             row[1] for row in axis_table(Sensitivity((changed,), "plan", "samples/s")).rows
         ]
 
-    said, rows = told("tp2.dp4/dp2")
+    said, rows = told(Assignment.parsed("tp2.dp4/dp2"))
     assert "tiers tp2.dp4/dp2" in said and "tiers tp2.dp4/dp2" in rows and "tiers" not in rows
-    said, rows = told("tensor-data-pipeline")  # which is as good
+    said, rows = told(GroupOrder.DATA_INNER)  # which is as good
     assert "tiers" in rows and said.count("tensor-data-pipeline") == 1
 
 

@@ -218,7 +218,7 @@ def test_values_are_kept_and_words_made_anew(finished, monkeypatch):
     monkeypatch.setattr(
         "phaze.studies.limits.limits._of_chip", lambda *_: pytest.fail("priced again")
     )
-    monkeypatch.setattr("phaze.studies.limits.limits.number", lambda value, *_: f"<{value:g}>")
+    monkeypatch.setattr("phaze.report.sentences.gains.number", lambda value, *_: f"<{value:g}>")
     told = limits_of(found, finished.result.best, ())
     assert [each.unlimited_gain for each in told] == [
         each.unlimited_gain for each in finished.result.best.limits
