@@ -88,16 +88,22 @@ def best_first(
     After ``most_evaluations`` the search gives up.
     """
     refined, evaluations = [0] * len(levels), 0
+    if not len(candidates):
+        return BestFirstProof(tuple(refined), -math.inf, complete=True)
     while True:
         bounds = [level.bound(candidates) for level in levels]
-        highest = [float(each.max(initial=-math.inf)) for each in bounds]
+        first = [each.argmax() for each in bounds]
+        highest = [float(each[place]) for each, place in zip(bounds, first, strict=True)]
         least = incumbent()
         matter = [place for place, most in enumerate(highest) if most >= least and most > -math.inf]
         if not matter or evaluations >= most_evaluations:
             return BestFirstProof(tuple(refined), max(highest, default=-math.inf), not matter)
         place = max(matter, key=lambda each: (not levels[each].deferred, highest[each], each))
-        chosen = _highest(bounds[place], at_once)
-        chosen = chosen[bounds[place][chosen] >= least]
+        if at_once == 1:
+            chosen = np.array([first[place]])
+        else:
+            chosen = _highest(bounds[place], at_once)
+            chosen = chosen[bounds[place][chosen] >= least]
         evaluations += levels[place].refine(candidates[chosen])
         refined[place] += len(chosen)
         at_once *= growth
@@ -105,7 +111,5 @@ def best_first(
 
 def _highest(bounds: FloatArray, count: int) -> IntArray:
     """Places of the ``count`` highest bounds in falling order, of equal ones the first."""
-    if count == 1:
-        return np.array([bounds.argmax()])
     places: IntArray = np.argsort(-bounds, kind="stable")[:count]
     return places[bounds[places] > -math.inf]

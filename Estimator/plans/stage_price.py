@@ -429,7 +429,7 @@ def pass_rates(rates: PlanRates) -> PassRates:
     )
 
 
-@inner
+@inlined
 def chunk_price(
     rates: PassRates, times: StageTimes, sync: SyncPrice, chunk: int, layers: float, share: float
 ) -> ChunkPrice:

@@ -82,11 +82,17 @@ class CutSearch:
         )
         self._settled = len(self.levels)
         self.level = np.where(fits, 0, self._settled)
+        # What ``run`` keeps up to date: its candidates, each one's column, and ``waiting``
+        self._candidates = np.arange(0)
+        self._column = np.zeros(len(fits), np.int64)
+        self._waiting: FloatArray | None = None
 
     def run(self) -> None:
         """Search all plans that are not settled yet, best first."""
         candidates = np.flatnonzero(self.bounds_s < self.incumbents_s * (1.0 - ROUNDING))
         candidates = candidates[self.level[candidates] < self._settled]
+        self._candidates, self._waiting = candidates, None
+        self._column[candidates] = np.arange(len(candidates))
         # Every plan has an incumbent of its own, which its level compares it with.
         best_first(candidates, self.levels, lambda: -np.inf)
 
@@ -97,25 +103,41 @@ class CutSearch:
         if found.plan is not None:
             self.plan_s[index] = found.seconds
             self.offer(index, found)
+            self._waiting = None
         if not found.fits:
             self.settle(index, PlanStatus.INFEASIBLE, np.inf)
         elif found.complete:
             self.settle(index, PlanStatus.EVALUATED, min(incumbent_s, found.seconds))
         elif otherwise is not None:
-            self.level[index] = otherwise
+            self.move(index, otherwise, float(self.bounds_s[index]))
         else:
             self.complete = False
             self.settle(index, PlanStatus.EVALUATED, float(self.bounds_s[index]))
 
     def settle(self, index: int, status: PlanStatus, bound_s: float) -> None:
         """Leave a plan as it is known by now."""
-        self.status[index], self.bounds_s[index], self.level[index] = status, bound_s, self._settled
+        self.status[index] = status
+        self.move(index, self._settled, bound_s)
 
-    def waiting(self, candidates: IntArray, level: int) -> FloatArray:
-        """Less the bounds of plans that wait at ``level`` and matter; -inf of the others."""
-        bounds_s = self.bounds_s[candidates]
-        matter = bounds_s < self.incumbents_s[candidates] * (1.0 - ROUNDING)
-        return np.where(matter & (self.level[candidates] == level), -bounds_s, -np.inf)
+    def move(self, index: int, level: int, bound_s: float) -> None:
+        """Let a plan wait at ``level`` with such a bound."""
+        self.bounds_s[index], self.level[index] = bound_s, level
+        if self._waiting is not None:
+            column = self._column[index]
+            self._waiting[:, column] = -np.inf
+            if level < self._settled and bound_s < self.incumbents_s[index] * (1.0 - ROUNDING):
+                self._waiting[level, column] = -bound_s
+
+    @property
+    def waiting(self) -> FloatArray:
+        """Less the bounds of candidates that matter, (levels, candidates), each at the level where
+        it waits; -inf elsewhere."""
+        if self._waiting is None:
+            bounds_s = self.bounds_s[self._candidates]
+            matter = bounds_s < self.incumbents_s[self._candidates] * (1.0 - ROUNDING)
+            here = self.level[self._candidates] == np.arange(self._settled)[:, None]
+            self._waiting = np.where(matter & here, -bounds_s, -np.inf)
+        return self._waiting
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,18 +147,20 @@ class _Bounding:
     deferred = False
 
     def bound(self, candidates: IntArray) -> FloatArray:
-        return self.search.waiting(candidates, self.level)
+        waiting: FloatArray = self.search.waiting[self.level]
+        return waiting
 
     def refine(self, candidates: IntArray) -> int:
         search, index = self.search, int(candidates[0])
         known_s, incumbent_s = float(search.bounds_s[index]), float(search.incumbents_s[index])
         tight_s = search.plans.bound(index, incumbent_s)
         # Beyond the incumbent it says nothing of the cuts that were pruned by it.
-        search.bounds_s[index] = max(known_s, min(tight_s, incumbent_s))
-        search.level[index] = self.level + 1
+        bound_s = max(known_s, min(tight_s, incumbent_s))
         if np.isinf(tight_s):  # nothing fits, or nothing that fits beats the incumbent
             nothing_fits = PlanStatus.INFEASIBLE if np.isinf(incumbent_s) else PlanStatus.PRUNED
-            search.settle(index, nothing_fits, float(search.bounds_s[index]))
+            search.settle(index, nothing_fits, bound_s)
+        else:
+            search.move(index, self.level + 1, bound_s)
         return 0
 
 
@@ -151,7 +175,8 @@ class _Cutting:
         return self.level > 1
 
     def bound(self, candidates: IntArray) -> FloatArray:
-        return self.search.waiting(candidates, self.level)
+        waiting: FloatArray = self.search.waiting[self.level]
+        return waiting
 
     def refine(self, candidates: IntArray) -> int:
         last = self.level == len(self.search.levels) - 1
