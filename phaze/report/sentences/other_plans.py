@@ -13,12 +13,13 @@ from Solver.results import AxisValue, AxisValues, DesignPoint
 
 FEW = 5  # values of an axis that are named
 SWITCHED = {"true": "on", "false": "off"}
+SAID_WITH_DESIGNS = frozenset({"micro_batch_size"})  # each size with the best design for it
 
 
 def other_plans(best: DesignPoint) -> Iterator[str]:
     """How much longer the fastest plans with other values take, for every axis of the plan."""
     for axis in best.axes:
-        if axis.model is not None:
+        if axis.model is not None and axis.axis not in SAID_WITH_DESIGNS:
             yield _other_values(axis, f" of {label(axis.model)}" if len(best.models) > 1 else "")
 
 

@@ -78,3 +78,12 @@ def test_a_step_too_small_to_be_used_is_not_said_to_bring_nothing() -> None:
 def test_what_a_step_brings_is_said_beside_what_any_amount_does() -> None:
     said = steps(0.16, "one more GB/s (4 to 5)", 2.99, "any amount of it")
     assert said == "one more GB/s (4 to 5) brings 16% more, any amount of it 3.99 times as much"
+
+
+def test_micro_batch_sizes_are_said_once_with_the_best_design_for_each() -> None:
+    axes = tuple(
+        AxisValues(key, "m", "1", 2, (plan_value("1", BEST, BEST), plan_value("2", 80.0, 80.0)))
+        for key in ("micro_batch_size", "pp")
+    )
+    (sentence,) = other_plans(SimpleNamespace(axes=axes, models={"m": None}))
+    assert sentence.startswith("Pipeline depth 1 is best")
