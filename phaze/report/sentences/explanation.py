@@ -212,10 +212,11 @@ def _next_accelerators(
         rest = others & ~equal & (reach > value * (1 + EQUAL))
         if rest.any():
             least = at_least(1 - float(reach[rest].max()) / best.value, "behind")
-            yield (
-                f"{int(rest.sum()):,} accelerators that were not evaluated in full could come "
-                f"closer, but stay {least}."
-            )
+            count = int(rest.sum())
+            those, stay = f"{count:,} accelerators that were", "stay"
+            if count == 1:
+                those, stay = "1 accelerator that was", "stays"
+            yield f"{those} not evaluated in full could come closer, but {stay} {least}."
     small = (chips.area_mm2 <= accelerator.area_mm2 / 2) & (found > 0)
     if small.any():
         half = int(np.argmax(np.where(small, found, 0.0)))
