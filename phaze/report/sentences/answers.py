@@ -20,6 +20,7 @@ from phaze.report.sentences.designs import (
 from phaze.report.sentences.known_chips import better_beyond
 from phaze.report.sentences.utilization import mfu_note, mfu_share
 from phaze.settings.request import uneven_batch
+from phaze_common.choices import GroupOrder, KeyExchange
 from phaze_common.numbers import FINE_DIGITS, gib, number, percent, stage_memory_text, time_text
 from Solver.chip_records import ChipPart, ChipReport
 from Solver.plan_report import PlanReport
@@ -27,6 +28,8 @@ from Solver.results import DesignPoint, PlansInNoise, SearchResult
 
 GIGA = 1e9
 WORTH_A_WORD = 0.0005  # of an iteration: what is 0.1% when rounded
+# values that plans alike have by themselves
+UNSAID = frozenset({"1", "False", KeyExchange.GATHER.value, GroupOrder.DATA_INNER.value})
 
 
 def answer_sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
@@ -133,7 +136,7 @@ def in_noise_text(close: PlansInNoise) -> str:
             f"no other plan is within {noise} of the best, which is as far as predictions can "
             "tell plans apart"
         )
-    shared = {name: value for name, value in close.alike.items() if value not in ("1", "False")}
+    shared = {name: value for name, value in close.alike.items() if value not in UNSAID}
     alike = [f"{name.replace('_', ' ')} {value}" for name, value in shared.items()]
     varied = [f"{name.replace('_', ' ')} {' or '.join(v)}" for name, v in close.varied.items()]
     those, closed = "the best plan alone is", ""
