@@ -33,7 +33,7 @@ MORE = {
     "ep": 8,
     "sequence_parallel": 9,
     "pp": 30,
-    "micro_batch_size": 35,
+    "micro_batch_size": 36,
     "dp": 24,
     "recompute": 27,
     "zero_stage": 7,
