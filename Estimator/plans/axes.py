@@ -18,6 +18,7 @@ from Estimator.plans.degrees import Degrees, Layout, PlanHeader, UniformPlan
 from Estimator.plans.state_formats import StateFormats
 from phaze_common.setting_fields import Axis, Decides, SettingField, setting_field
 
+BY_ITSELF = UniformPlan()  # a plan of which nothing is specified
 SHORTEST_WORD = 4  # letters: a shorter key is a symbol, which a title ends with
 
 
@@ -57,8 +58,10 @@ class PlanAxis:
     def phrase_of(self, plan: UniformPlan) -> str:
         """What a sentence says of its value in a plan; empty where it is as a plan has it by
         itself."""
+        if not self.axis.phrase:
+            return ""
         value = attrgetter(self.attribute)(plan)
-        by_itself = attrgetter(self.attribute)(UniformPlan())
+        by_itself = attrgetter(self.attribute)(BY_ITSELF)
         return "" if value in (by_itself, False) else self.axis.phrase.format(value)
 
 

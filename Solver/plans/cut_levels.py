@@ -141,14 +141,20 @@ class CutSearch:
 
 
 @dataclass(frozen=True, eq=False)
-class _Bounding:
+class _Waiting:
+    """A level of the candidates of ``search``."""
+
     search: CutSearch
     level: int
-    deferred = False
 
     def bound(self, candidates: IntArray) -> FloatArray:
         waiting: FloatArray = self.search.waiting[self.level]
         return waiting
+
+
+@dataclass(frozen=True, eq=False)
+class _Bounding(_Waiting):
+    deferred = False
 
     def refine(self, candidates: IntArray) -> int:
         search, index = self.search, int(candidates[0])
@@ -165,18 +171,12 @@ class _Bounding:
 
 
 @dataclass(frozen=True, eq=False)
-class _Cutting:
-    search: CutSearch
-    level: int
+class _Cutting(_Waiting):
     most_steps: int
 
     @property
     def deferred(self) -> bool:
         return self.level > 1
-
-    def bound(self, candidates: IntArray) -> FloatArray:
-        waiting: FloatArray = self.search.waiting[self.level]
-        return waiting
 
     def refine(self, candidates: IntArray) -> int:
         last = self.level == len(self.search.levels) - 1
