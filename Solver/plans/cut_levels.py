@@ -109,7 +109,7 @@ class CutSearch:
         elif found.complete:
             self.settle(index, PlanStatus.EVALUATED, min(incumbent_s, found.seconds))
         elif otherwise is not None:
-            self.move(index, otherwise, float(self.bounds_s[index]))
+            self.wait_at(index, otherwise, float(self.bounds_s[index]))
         else:
             self.complete = False
             self.settle(index, PlanStatus.EVALUATED, float(self.bounds_s[index]))
@@ -117,9 +117,9 @@ class CutSearch:
     def settle(self, index: int, status: PlanStatus, bound_s: float) -> None:
         """Leave a plan as it is known by now."""
         self.status[index] = status
-        self.move(index, self._settled, bound_s)
+        self.wait_at(index, self._settled, bound_s)
 
-    def move(self, index: int, level: int, bound_s: float) -> None:
+    def wait_at(self, index: int, level: int, bound_s: float) -> None:
         """Let a plan wait at ``level`` with such a bound."""
         self.bounds_s[index], self.level[index] = bound_s, level
         if self._waiting is not None:
@@ -166,7 +166,7 @@ class _Bounding(_Waiting):
             nothing_fits = PlanStatus.INFEASIBLE if np.isinf(incumbent_s) else PlanStatus.PRUNED
             search.settle(index, nothing_fits, bound_s)
         else:
-            search.move(index, self.level + 1, bound_s)
+            search.wait_at(index, self.level + 1, bound_s)
         return 0
 
 
