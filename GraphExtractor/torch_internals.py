@@ -6,7 +6,7 @@ autograd function share ``meta["seq_nr"]``, sums of gradients have ``meta["is_gr
 ``current_meta["custom"]`` is copied to every node made while it stands.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -19,6 +19,7 @@ from phaze_common.errors import PhazeError
 try:
     from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
     from torch._ops import OpOverload
+    from torch._subclasses.fake_impls import fast_detach
     from torch._subclasses.fake_tensor import (
         DataDependentOutputException,
         DynamicOutputShapeException,
@@ -28,8 +29,9 @@ try:
         unset_fake_temporarily,
     )
     from torch.fx import traceback
-    from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+    from torch.fx.experimental.proxy_tensor import make_fx
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+    from torch.fx.traceback import GRADIENT_ACC_SPECIAL_STACK as GRADIENT_SUM
     from torch.fx.traceback import annotate
     from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
     from torch.utils import _pytree as pytree
@@ -44,6 +46,7 @@ except ImportError as error:
 
 __all__ = [
     "FAKE_TENSOR_LOG",
+    "GRADIENT_SUM",
     "BatchNorm",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
@@ -56,13 +59,14 @@ __all__ = [
     "WeakIdKeyDictionary",
     "annotate",
     "disable_current_modes",
-    "get_proxy_mode",
+    "fast_detach",
     "make_fx",
     "modeling",
     "no_init_weights",
     "preserve_version_counter",
     "pytree",
     "quiet_transformers",
+    "sequence_number",
     "setup_stacktrace_preservation_hooks",
     "traceback",
     "unset_fake_temporarily",
@@ -75,6 +79,17 @@ def preserve_version_counter(tensor: torch.Tensor) -> AbstractContextManager[Any
     """While active, writing into ``tensor`` does not spoil what autograd saved of it."""
     guard: AbstractContextManager[Any] = torch.autograd._unsafe_preserve_version_counter(tensor)
     return guard
+
+
+def sequence_number(current: Mapping[str, Any]) -> int:
+    """That of the autograd function of what just ran, which its nodes of both passes share.
+
+    ``current`` are torch's notes: in the backward pass they have it, in the forward pass it is the
+    last that was given out.
+    """
+    if current.get("in_grad_fn", 0) > 0:
+        return int(current["grad_fn_seq_nr"][-1])
+    return int(torch.autograd._get_sequence_nr()) - 1
 
 
 def no_init_weights() -> AbstractContextManager[Any]:

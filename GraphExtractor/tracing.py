@@ -1,14 +1,15 @@
 """One training step, forward and backward, traced on fake tensors: no weights, no device.
 
-Method: ``make_fx`` over forward + ``torch.autograd.grad`` on fake CPU tensors. Every forward node
-is stamped with its layer and module path by hooks; every backward node carries the autograd
+Method: forward + ``torch.autograd.grad`` on fake CPU tensors, recorded. Every forward node is
+stamped with its layer and module path by hooks; every backward node carries the autograd
 sequence number of the forward node it differentiates.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any
@@ -24,6 +25,7 @@ from GraphExtractor.graph import Attention
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.model_work import WHOLE, Division
+from GraphExtractor.recording import Recorder
 from GraphExtractor.scans import whole_scans
 from GraphExtractor.segments import LayerPlace, Stamp, segments, with_inner_cuts
 from GraphExtractor.sparse_rows import sparse_gradients
@@ -31,8 +33,6 @@ from GraphExtractor.torch_internals import (
     DataDependentOutputException,
     FakeTensorMode,
     GuardOnDataDependentSymNode,
-    get_proxy_mode,
-    make_fx,
     setup_stacktrace_preservation_hooks,
     traceback,
 )
@@ -200,32 +200,25 @@ def trace_step(
     stamper = Stamper(model, layer_modules)
 
     step = StepLoss(model, loss_of)
-    graphs: list[torch.fx.Graph] = []  # the one being made
+    recorder = Recorder([*parameters.values(), *inputs.values()])
 
     def so_far() -> str:
-        made = f"{len(graphs[0].nodes):,} operators" if graphs else "starting"
-        return f"tracing {name}: {made}, {stamper.place()}"
-
-    def forward_backward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[Any]:
-        graphs.append(get_proxy_mode().tracer.graph)
-        named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
-        with stamper.stamping(), substituted_operators(attention, shared):
-            given = dict(zip(inputs, values, strict=True))
-            loss = torch.func.functional_call(step, named, (given,))
-        stamper.write(backward=True)
-        traceback.set_stack_trace([])
-        setup_stacktrace_preservation_hooks([loss.grad_fn])
-        return list(torch.autograd.grad(loss, weights, allow_unused=True))
-
-    def following_values(weights: list[torch.Tensor], values: list[torch.Tensor]) -> list[Any]:
-        with KnownValues(lambda: remember_lines(StepLoss.forward.__code__)):
-            return forward_backward(weights, values)
+        return f"tracing {name}: {len(recorder.graph.nodes):,} operators, {stamper.place()}"
 
     try:
-        with fake, traceback.preserve_node_meta(), said_while(so_far):
-            function = following_values if undescribed else forward_backward
-            make = make_fx(function, tracing_mode="real", _allow_non_fake_inputs=True)
-            traced = make(list(parameters.values()), list(inputs.values()))
+        with ExitStack() as active:
+            for each in (fake, traceback.preserve_node_meta(), said_while(so_far), recorder):
+                active.enter_context(each)
+            if undescribed:
+                remember = partial(remember_lines, StepLoss.forward.__code__)
+                active.enter_context(KnownValues(remember))
+            with stamper.stamping(), substituted_operators(attention, shared):
+                loss = step(inputs)
+            stamper.write(backward=True)
+            traceback.set_stack_trace([])
+            setup_stacktrace_preservation_hooks([loss.grad_fn])
+            weights = list(parameters.values())
+            recorder.end(torch.autograd.grad(loss, weights, allow_unused=True))
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
         libraries = (str(Path(torch.__file__).parent), __file__)
         frames = extract_tb(error.__traceback__)
@@ -235,9 +228,10 @@ def trace_step(
             "which a traced training step does not have; make the code depend on shapes only"
         ) from error
 
-    drop_unread(traced.graph, products_too=not undescribed)
-    placeholders = [node for node in traced.graph.nodes if node.op == "placeholder"]
-    results = next(node for node in traced.graph.nodes if node.op == "output").args[0]
+    graph = recorder.graph
+    drop_unread(graph, products_too=not undescribed)
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    results = next(node for node in graph.nodes if node.op == "output").args[0]
     gradients = dict(zip(parameters, results, strict=True))
     missing = [name for name, result in gradients.items() if result is None]
     if missing and not drop_unused:
@@ -249,9 +243,9 @@ def trace_step(
         names = shortened(missing)
         logger.warning("no gradient reaches the parameters %s; they are left out", names)
     named = dict(zip(placeholders, parameters, strict=False))
-    origins, places = _origins(traced.graph, stamper.runs, frozenset(named), inner_cuts=inner_cuts)
+    origins, places = _origins(graph, stamper.runs, frozenset(named), inner_cuts=inner_cuts)
     return TracedStep(
-        graph=traced.graph,
+        graph=graph,
         origins=origins,
         parameters=named,
         inputs=dict(zip(placeholders[len(parameters) :], inputs, strict=True)),

@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from phaze_common.units import GIB, MIB
@@ -70,15 +71,26 @@ def percent(fraction: float) -> str:
 
 
 def at_least(fraction: float, comparison: str) -> str:
-    """``at least 5.3% longer``; where that would be less than 0.01%, ``longer``."""
-    shown = percent(fraction)
-    return comparison if shown.startswith("less") else f"at least {shown} {comparison}"
+    """``at least 5.3% longer``, rounded down; where that is less than 0.01%, ``longer``."""
+    shown = percent(_rounded(fraction, math.floor))
+    return comparison if shown in ("0%", "less than 0.01%") else f"at least {shown} {comparison}"
 
 
 def at_most(fraction: float, comparison: str) -> str:
-    """``at most 5.3% better``, ``less than 0.01% better``."""
+    """``at most 5.3% better``, rounded up; ``less than 0.01% better``."""
     shown = percent(fraction)
-    return f"{shown} {comparison}" if shown.startswith("less") else f"at most {shown} {comparison}"
+    if shown.startswith("less"):
+        return f"{shown} {comparison}"
+    return f"at most {percent(_rounded(fraction, math.ceil))} {comparison}"
+
+
+def _rounded(fraction: float, towards: Callable[[float], int]) -> float:
+    """``fraction`` to the digits that ``percent`` shows, downwards or upwards."""
+    size = 100 * abs(fraction)
+    decimals = 2 if size < 0.1 else max(0, 1 - math.floor(math.log10(size)))
+    # What is such a number already, but for the last bit of a float, stays it.
+    scaled = round(size * 10.0**decimals, 9)
+    return towards(scaled) / 10.0**decimals / 100
 
 
 def gib(size_bytes: float) -> str:

@@ -32,7 +32,7 @@ class Evaluate(mode.Command):
         None,
         "launch file of another program: a Megatron-LM command, a configuration of DeepSpeed, "
         "torchtitan (of several FILE:NAME), accelerate, NeMo or Megatron Bridge, or arguments of "
-        "Hugging Face's Trainer; what the best plan of a search would save is told besides",
+        "Hugging Face's Trainer",
         "FILE",
         ("--from",),
     )
@@ -41,6 +41,9 @@ class Evaluate(mode.Command):
         "with --from: price the launch without what this key of it changes, which no plan says; "
         "may be repeated, or a list with commas",
         "KEY",
+    )
+    best: bool = mode.flag(
+        False, "search the best plan on as many devices, too, and tell what it would save"
     )
     run_code: tuple[str, ...] = mode.run_code_flag()
 
@@ -64,10 +67,19 @@ def run(command: Evaluate) -> int:
     from phaze.settings.problem import check_code
 
     check_code(request)
+    if command.best and not request.on_devices:
+        raise InputError(
+            "--best searches plans on devices that exist, and the hardware is a designed chip; "
+            "leave it out, or search the chip's plans with run_solver"
+        )
     for note in request.notes:
         logger.info("%s", note)
     from Estimator.plans.results import Status
-    from phaze.report.tables.training_tables import evaluation_json, evaluation_tables
+    from phaze.report.tables.training_tables import (
+        evaluation_json,
+        evaluation_tables,
+        optimum_table,
+    )
     from phaze.studies.evaluation import evaluated
     from phaze.studies.optimum import optimum_beside
 
@@ -76,9 +88,14 @@ def run(command: Evaluate) -> int:
         launch = launch.under(evaluation.machine.software.name)
     if launch is not None and not {"devices", "dp"} & command.settings.keys():
         launch = launch.on_nodes(evaluation.iteration.devices, evaluation.machine.cluster.node_size)
-    optimum = None if launch is None else optimum_beside(evaluation)
+    optimum = None
+    if command.best and command.output_format == "json":
+        optimum = optimum_beside(evaluation, command.progress)
     as_json = evaluation_json(evaluation, optimum, launch).decode()
-    print_answer(as_json, lambda: evaluation_tables(evaluation, optimum, launch), command)
+    print_answer(as_json, lambda: evaluation_tables(evaluation, launch), command)
+    if command.best and optimum is None:  # behind the price, which nobody has to wait for
+        optimum = optimum_beside(evaluation, command.progress)
+        print_answer("", lambda: [optimum_table(optimum)], command)
     return NOTHING_FEASIBLE if evaluation.iteration.status is Status.INFEASIBLE else DONE
 
 

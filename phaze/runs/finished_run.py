@@ -29,7 +29,7 @@ from phaze_common.run_files import (
     run_document,
 )
 from phaze_common.run_files import unreadable as _unreadable
-from phaze_common.sealed import KEY, digest_of, is_as_written
+from phaze_common.sealed import KEY, is_as_written
 from phaze_common.setting_fields import Mode
 from phaze_common.settings import ALL
 from Solver.designs.schedule_records import KeptSchedule, KeptSchedules, KeptTensor, PricedOperator
@@ -150,7 +150,7 @@ class _RunReader:
         """Content of a file, in which an edit is noticed."""
         path = self._folder / name
         content = _content(path)
-        if name != MANIFEST and digest_of(content) != self.manifest.files.get(name):
+        if name != MANIFEST and not self.manifest.has_written(name, content):
             if name == BEST:
                 current = file_formats.BEST.current(run_document(path, content), str(path))
                 # if damaged, that is to be said

@@ -112,7 +112,8 @@ class Manifest(Origin):
     """Provenance of a run; ``front`` are the axes of the front that it certified, ``files`` digests
     of its own.
 
-    ``parts`` says how its space was divided, where it was.
+    ``parts`` says how its space was divided, where it was. ``first_best`` is the digest of
+    best.json before what limits the answer was added to it.
     """
 
     schedule_solver: str  # that scheduled the operators
@@ -124,6 +125,12 @@ class Manifest(Origin):
     front: tuple[FrontAxis, ...]
     parts: PartsRecord | None = None
     files: dict[str, str] = field(default_factory=dict)
+    first_best: str = ""
+
+    def has_written(self, name: str, content: bytes) -> bool:
+        """Whether the run wrote a file of such a name and content."""
+        digest = digest_of(content)
+        return digest == self.files.get(name) or (name == BEST and digest == self.first_best)
 
 
 def check_replaceable(folder: Path, names: Sequence[str] = RUN_FILES) -> None:
@@ -278,14 +285,13 @@ class RunFiles:
     plans: pd.DataFrame
 
 
-def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
+def write_run(folder: Path, files: RunFiles, *, csv: bool) -> RunFiles:
     """Write a run: its manifest first, which says whose folder it is, best.json last, which says
-    that everything is there.
+    that everything is there. Gives ``files`` with the manifest that was written.
 
     Raises:
         PhazeError: the disk is full or the folder is not writable.
     """
-    (folder / BEST).unlink(missing_ok=True)
     contents = {
         STUDY: files.study_yaml.encode(),
         SCHEDULES: pack(file_formats.SCHEDULES.stamped_json(to_json(files.schedules))),
@@ -294,16 +300,41 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> None:
         buffer = io.BytesIO()
         table.to_parquet(buffer, index=False, compression="zstd")
         contents[f"{name}.parquet"] = buffer.getvalue()
-        # of an earlier run, which these files replace
-        (folder / f"{name}.csv").unlink(missing_ok=True)
     best = best_json(files.result)
     digests = {name: digest_of(content) for name, content in {**contents, BEST: best}.items()}
-    write_atomically(folder / MANIFEST, replace(files.manifest, files=digests).sealed())
+    manifest = replace(files.manifest, files=digests)
+    # of an earlier run, which these files replace
+    for name in (BEST, DESIGNS_CSV, PLANS_CSV):
+        (folder / name).unlink(missing_ok=True)
+    write_atomically(folder / MANIFEST, manifest.sealed())
     for name, content in contents.items():
         write_atomically(folder / name, content)
     if csv:
-        for name, table in (("designs", files.designs), ("plans", files.plans)):
-            write_atomically(folder / f"{name}.csv", table.to_csv(index=False).encode())
+        for name, table in ((DESIGNS_CSV, files.designs), (PLANS_CSV, files.plans)):
+            write_atomically(folder / name, table.to_csv(index=False).encode())
+    write_atomically(folder / BEST, best)
+    return replace(files, manifest=manifest)
+
+
+def add_to_run(
+    folder: Path, files: RunFiles, result: SearchResult, phases: tuple[PhaseRecord, ...]
+) -> None:
+    """Write the ``result`` of a run with what was found since ``files`` were, in ``phases``.
+
+    The manifest knows both before one takes the place of the other, so that the run is whole at
+    every moment.
+
+    Raises:
+        PhazeError: as ``write_run``.
+    """
+    best, digests = best_json(result), files.manifest.files
+    manifest = replace(
+        files.manifest,
+        files={**digests, BEST: digest_of(best)},
+        first_best=digests[BEST],
+        phases=phases,
+    )
+    write_atomically(folder / MANIFEST, manifest.sealed())
     write_atomically(folder / BEST, best)
 
 

@@ -175,7 +175,7 @@ def _joined(
     progress: Progress,
 ) -> SearchResult:
     """The best chips of all parts searched against what is known of all others."""
-    from phaze.studies.search_run import explained, write_answer
+    from phaze.studies.search_run import write_answer
     from Solver.designs.parted_spaces import rejoined
     from Solver.designs.search import search
 
@@ -189,7 +189,7 @@ def _joined(
     searched = search(run, hardware_report(request), str(folders.run))
     searched = replace(searched, result=replace(searched.result, counts=counts))
     designs = [each.designs for each in ended if len(each.designs)]
-    return write_answer(request, explained(request, searched), contents, parts, designs)
+    return write_answer(request, searched, contents, parts, designs)
 
 
 def _added(parts: Sequence[Counts]) -> Counts:

@@ -17,6 +17,7 @@ from phaze.runs.run_directory import (
     Manifest,
     PartsRecord,
     RunFiles,
+    add_to_run,
     check_replaceable,
     refuse_other_kind,
     refuse_other_run,
@@ -65,7 +66,7 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
     contents = prepared(request)
     run = search_context(request, progress)
     searched = search(run, hardware_report(request), str(request.folders.run))
-    return write_answer(request, explained(request, searched), contents)
+    return write_answer(request, searched, contents)
 
 
 def prepared(request: Request) -> dict[str, str]:
@@ -87,21 +88,20 @@ def prepared(request: Request) -> dict[str, str]:
     return file_contents(request)
 
 
-def explained(request: Request, searched: Searched) -> Searched:
-    """``searched`` with what limits its best design and what other values of the axes allow.
-
-    Of a part of a space only the axes of its accelerators: the rest is about the best of all parts.
-    """
-    run, part = searched.context, request.hardware.space_part
+def _found(searched: Searched) -> Searched:
+    """``searched`` with how sure the times of its best design are, and which hardware it is."""
     result, best = searched.result, searched.result.best
-    if part is not None:
-        axes = accelerator_axes(run, searched.groups, result.per_hbm)
-        best = best and replace(best, axes=axes)
-        result = replace(result, best=best, part=part_report(run, result, part))
-        return replace(searched, result=result)
+    if best is None:
+        return searched
+    best, size = _with_intervals(best, result.hardware.records), float(best.hbm_bytes)
+    chosen = replace(result.hardware, accelerator=best.accelerator, memory_bytes=size)
+    return replace(searched, result=replace(result, best=best, hardware=chosen))
+
+
+def _explained(request: Request, searched: Searched) -> SearchResult:
+    """The result with what limits its best design and what other values of the axes allow."""
+    run, result, best = searched.context, searched.result, searched.result.best
     if best is not None:
-        best = _with_intervals(best, result.hardware.records)
-        _log_answer(best)
         with run.phase("limits"):
             best = replace(best, limits=limits_of(run, best, searched.groups))
             tight = tight_memory(run, best)
@@ -109,12 +109,21 @@ def explained(request: Request, searched: Searched) -> Searched:
             points = [group.stored_as for group in searched.groups]
             kept = kept_answer(run, "axes", _Axes, best, lambda: _axes(run, searched), *points)
             best = replace(best, axes=kept.axes)
-        size, close = float(best.hbm_bytes), _in_noise(searched, best)
-        chosen = replace(result.hardware, accelerator=best.accelerator, memory_bytes=size)
-        result = replace(result, best=best, hardware=chosen, tight_memory=tight, in_noise=close)
+        close = _in_noise(searched, best)
+        result = replace(result, best=best, tight_memory=tight, in_noise=close)
     if request.search.heterogeneous:
         with run.phase("stages that differ"):
             result = with_stages_that_differ(run, result)
+    return result
+
+
+def _of_a_part(searched: Searched, part: str) -> Searched:
+    """``searched`` of a part of a space with the axes of its accelerators: all else is about the
+    best of all parts."""
+    run, result, best = searched.context, searched.result, searched.result.best
+    axes = accelerator_axes(run, searched.groups, result.per_hbm)
+    best = best and replace(best, axes=axes)
+    result = replace(result, best=best, part=part_report(run, result, part))
     return replace(searched, result=result)
 
 
@@ -142,7 +151,8 @@ def _with_intervals(best: DesignPoint, records: HardwareRecords) -> DesignPoint:
 
 
 def _log_answer(best: DesignPoint) -> None:
-    """Log what was found before its limits are searched, which may take longer than the search."""
+    """Log what was written before its limits are searched, which may take longer than the
+    search."""
     chip = "" if best.accelerator is None else f"{accelerator_text(best.accelerator)}: "
     plans = ", ".join(f"{name} {whole_plan_text(plan)}" for name, plan in best.models.items())
     proven = "proven optimal" if best.optimal else "the best found so far"
@@ -162,28 +172,43 @@ def write_answer(
     parts: PartsRecord | None = None,
     others: Sequence[pd.DataFrame] = (),
 ) -> SearchResult:
-    """Write the run directory of ``request`` and give its result.
+    """Write the run directory of ``request``, and give its result.
 
-    Where its space was searched in ``parts`` their design points are those of the ``others`` in
-    place of those of the join.
+    The answer is written as soon as it is found, and once more with what limits it. Where its space
+    was searched in ``parts`` their design points are those of the ``others`` in place of those of
+    the join.
 
     Raises:
         PhazeError: the disk is full or the folder is not writable.
     """
+    folder, part = request.folders.run, request.hardware.space_part
+    searched = _found(searched) if part is None else _of_a_part(searched, part)
+    files = _run_files(request, searched, contents, others)
+    files = replace(files, manifest=replace(files.manifest, parts=parts))
+    files = write_run(folder, files, csv=request.output.csv)
+    if part is not None:
+        return files.result
+    if files.result.best is not None:
+        _log_answer(files.result.best)
+    result = _explained(request, replace(searched, result=files.result))
+    add_to_run(folder, files, result, tuple(searched.context.phases))
+    return result
+
+
+def _run_files(
+    request: Request, searched: Searched, contents: dict[str, str], others: Sequence[pd.DataFrame]
+) -> RunFiles:
+    """The files of the run, whose result has its fronts."""
     import pandas as pd
 
-    run = searched.context
-    front = run.problem.front
+    run, front = searched.context, searched.context.problem.front
     with run.phase("files"):
         if others:
             designs = pd.concat(others, ignore_index=True)
         else:
             designs = designs_table(searched.groups, run.hardware, front)
         result = replace(searched.result, fronts=fronts_of(designs, front))
-        files = _files(request, replace(searched, result=result), contents, designs)
-        files = replace(files, manifest=replace(files.manifest, parts=parts))
-        write_run(request.folders.run, files, csv=request.output.csv)
-    return result
+        return _files(request, replace(searched, result=result), contents, designs)
 
 
 def with_stages_that_differ(run: SearchContext, result: SearchResult) -> SearchResult:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from Estimator.coverage import words_of
+from Estimator.plans.axes import BY_ITSELF, plan_axis
 from GraphExtractor.names import label
 from phaze.report.sentences.designs import (
     ALONG_THE_CRITICAL_PATH,
@@ -20,16 +21,14 @@ from phaze.report.sentences.designs import (
 from phaze.report.sentences.known_chips import better_beyond
 from phaze.report.sentences.utilization import mfu_note, mfu_share
 from phaze.settings.request import uneven_batch
-from phaze_common.choices import GroupOrder, KeyExchange
 from phaze_common.numbers import FINE_DIGITS, gib, number, percent, stage_memory_text, time_text
 from Solver.chip_records import ChipPart, ChipReport
 from Solver.plan_report import PlanReport
 from Solver.results import DesignPoint, PlansInNoise, SearchResult
 
 GIGA = 1e9
+SWITCHED = {"True": "on", "False": "off"}
 WORTH_A_WORD = 0.0005  # of an iteration: what is 0.1% when rounded
-# values that plans alike have by themselves
-UNSAID = frozenset({"1", "False", KeyExchange.GATHER.value, GroupOrder.DATA_INNER.value})
 
 
 def answer_sentences(result: SearchResult, best: DesignPoint) -> Iterator[str]:
@@ -136,9 +135,12 @@ def in_noise_text(close: PlansInNoise) -> str:
             f"no other plan is within {noise} of the best, which is as far as predictions can "
             "tell plans apart"
         )
-    shared = {name: value for name, value in close.alike.items() if value not in UNSAID}
-    alike = [f"{name.replace('_', ' ')} {value}" for name, value in shared.items()]
-    varied = [f"{name.replace('_', ' ')} {' or '.join(v)}" for name, v in close.varied.items()]
+    alike = [
+        _values_text(name, (value,))
+        for name, value in close.alike.items()
+        if value not in (str(plan_axis(name).of(BY_ITSELF)), "False")
+    ]
+    varied = [_values_text(name, values) for name, values in close.varied.items()]
     those, closed = "the best plan alone is", ""
     if close.plans > 1:
         those = f"{close.plans:,} plans (the best among them) are"
@@ -150,6 +152,13 @@ def in_noise_text(close: PlansInNoise) -> str:
         f"these apart: all have {', '.join(alike) or 'nothing in common'}"
         f"{'; they differ in ' if varied else ''}{', '.join(varied)}"
     )
+
+
+def _values_text(key: str, values: Sequence[str]) -> str:
+    """Values of an axis behind its name: ``pp 4 or 8``, ``overlap of gradients off or on``."""
+    axis = plan_axis(key)
+    shown = " or ".join(SWITCHED.get(value, value) for value in values)
+    return f"{key if axis.is_symbol else axis.axis.title} {shown}"
 
 
 def _explained(name: str, plan: PlanReport) -> str:

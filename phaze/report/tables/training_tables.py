@@ -31,10 +31,8 @@ _WORDS = {KeyKind.NOT_EXPRESSIBLE: "ignored, as asked"}
 NOT_READ = (KeyKind.NOT_EXPRESSIBLE, KeyKind.UNKNOWN, KeyKind.USUAL)
 
 
-def evaluation_tables(
-    evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None
-) -> list[Table]:
-    """The iteration, where its time goes, the memory of each stage, and the ``optimum``.
+def evaluation_tables(evaluation: Evaluation, launch: LaunchReading | None = None) -> list[Table]:
+    """The iteration, where its time goes, and the memory of each stage.
 
     Of a plan that a ``launch`` file says: also what was read of it.
     """
@@ -46,7 +44,7 @@ def evaluation_tables(
         tables.append(stages_table(evaluation.plan, iteration.stages))
     tables.append(breakdown_table(iteration.breakdown, label(evaluation.plan.model)))
     tables.append(memory_table(iteration, evaluation.machine.memory_bytes))
-    return tables if optimum is None else [*tables, optimum_table(optimum)]
+    return tables
 
 
 def panel(title: str, rows: Mapping[str, str], second: str = "predicted") -> Table:
@@ -63,7 +61,7 @@ def optimum_table(optimum: Optimum) -> Table:
             saved = ", which is no less"
             if optimum.saves > 0.0:
                 saved = f", {percent(optimum.saves)} less"
-        launch = {"the launch": "does not fit; the fastest plan that fits:"}
+        launch = {"the plan above": "does not fit; the fastest plan that fits:"}
         rows = {} if optimum.fits else launch
         rows["plan"] = whole_plan_text(best)
         rows["iteration"] = f"{number(best.time_per_batch_s)} s{saved}"
@@ -73,7 +71,8 @@ def optimum_table(optimum: Optimum) -> Table:
 def launch_table(launch: LaunchReading) -> Table:
     """What a launch says that is read or changes nothing, and what is not read, in two lines."""
     without = len(launch.of_kind(KeyKind.NO_EFFECT))
-    more = f"; {without} more change nothing that is priced" if without else ""
+    change = "changes" if without == 1 else "change"
+    more = f"; {without} more {change} nothing that is priced" if without else ""
     read = f"{len(launch.of_kind(KeyKind.READ))}{more}"
     rows = {"read": read, "not read": "; ".join(_not_read(launch)) or "nothing"}
     return panel(f"the {launch.program} launch", rows, "keys")
