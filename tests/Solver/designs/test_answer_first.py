@@ -52,7 +52,9 @@ def test_no_moment_of_adding_to_it_leaves_a_run_that_cannot_be_read(
     for last in range(20):
         written: list[str] = []
 
-        def counted(path: Path, *content: Any, written: list[str] = written, **how: Any) -> None:
+        def counted(
+            path: Path, *content: Any, last: int = last, written: list[str] = written, **how: Any
+        ) -> None:
             if BEST in written and len(written) - written.index(BEST) > last:
                 raise Killed
             write(path, *content, **how)

@@ -115,7 +115,7 @@ def test_every_program_that_the_command_names_has_an_exporter() -> None:
 
 @pytest.mark.parametrize("name", OF_PROGRAMS)
 def test_a_plan_that_is_exported_and_read_back_has_the_same_price(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program, file, changes, said = OF_PROGRAMS[name]
     plan = write_plan(tmp_path, **changes)
@@ -123,9 +123,6 @@ def test_a_plan_that_is_exported_and_read_back_has_the_same_price(
         phaze.main(["export", str(plan), "--to", program, "--output", str(tmp_path / "out")]) == 0
     )
     capsys.readouterr()
-    monkeypatch.setattr(
-        "phaze.studies.optimum.optimum_beside", lambda evaluation: Optimum(None, 0.0)
-    )
     before = price(["--plan", str(plan)], capsys)
     device = ("--device", str(({**PLAN, **changes})["device"]))
     words = ["--from", str(tmp_path / "out" / file), *device, *said]
@@ -142,15 +139,37 @@ def test_what_a_search_would_save_is_told(
     )
     capsys.readouterr()
     words = ["evaluate", "--from", str(tmp_path / "out" / "launch.sh"), "--device", "a100_80gb"]
-    assert phaze.main([*words, "--format", "json", "--quiet"]) == 0
+    assert phaze.main([*words, "--best", "--format", "json", "--quiet"]) == 0
     told = json.loads(capsys.readouterr().out)
     best_s = told["optimum"]["plan"]["time_per_batch_s"]
     assert (
         told["optimum"]["saves"] == pytest.approx(1.0 - best_s / told["iteration_s"])
         and told["optimum"]["saves"] > 0.0
     )
-    assert phaze.main([*words, "--quiet"]) == 0
+    assert phaze.main([*words, "--best", "--quiet"]) == 0
     assert "the best plan of a search on as many devices" in capsys.readouterr().out
+    assert phaze.main([*words, "--quiet"]) == 0
+    assert "of a search" not in capsys.readouterr().out
+
+
+def test_a_price_is_printed_before_a_better_plan_is_searched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def searched(*_: object) -> Optimum:
+        assert "iteration" in capsys.readouterr().out
+        return Optimum(None, 0.0)
+
+    monkeypatch.setattr("phaze.studies.optimum.optimum_beside", searched)
+    plan = str(write_plan(tmp_path, tp=4, pp=2, dp=1, zero_stage=0))
+    assert phaze.main(["evaluate", "--plan", plan, "--best", "--quiet"]) == 0
+    assert "none fits" in capsys.readouterr().out
+
+
+def test_a_better_plan_is_searched_on_devices_that_exist(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert phaze.main(["evaluate", "--model", "bertbase", "--chip", "tpu_v4", "--best"]) == 2
+    assert "--best searches plans on devices" in capsys.readouterr().err
 
 
 def test_the_nearest_plan_is_exported_where_it_is_asked_for(
