@@ -133,9 +133,9 @@ class LayerGraph:
     axes (0 in any other): its gradients are complete but for context-parallel devices and replicas,
     those of the others (norms, biases, positions) are sums over the devices of the second axis
     besides. ``sparse_tables`` are those among them whose gradient is that of the rows that were
-    read. ``workspace_bytes`` is the largest sum of temporaries live at once beyond what is saved,
-    ``buffer_bytes`` of what is streamed left out; ``single_workspace_bytes`` the same where no
-    operator is joined to another.
+    read. ``live_bytes`` are temporaries live at once beyond what is saved, ``buffer_bytes`` of what
+    is streamed left out, operator by operator of both passes; ``single_live_bytes`` the same where
+    no operator is joined to another.
     """
 
     name: str
@@ -148,11 +148,20 @@ class LayerGraph:
     expert_parameter_count: int
     tied_count: int
     saved: SavedBytes  # bytes kept for the backward pass
-    workspace_bytes: int
-    structural_hash: str  # equal for layers of equal operators
+    live_bytes: tuple[int, ...]
     sparse_tables: tuple[SparseTable, ...] = ()
     twice_divided_count: int = 0
-    single_workspace_bytes: int = 0
+    single_live_bytes: tuple[int, ...] = ()
+
+    @property
+    def workspace_bytes(self) -> int:
+        """The most temporaries that are live at once."""
+        return max(self.live_bytes, default=0)
+
+    @property
+    def single_workspace_bytes(self) -> int:
+        """The same where no operator is joined to another."""
+        return max(self.single_live_bytes, default=0)
 
     @property
     def sparse_parameter_count(self) -> int:

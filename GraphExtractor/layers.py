@@ -1,12 +1,10 @@
-"""From traced operators to layer graphs: fused DAGs, tensors between layers, hashes."""
+"""From traced operators to layer graphs: fused DAGs, and the tensors between layers."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
-from typing import Any
 
-import torch
 from torch.fx import Node
 
 from GraphExtractor.fusion import Group, Readers, fuse
@@ -28,7 +26,7 @@ from GraphExtractor.saved import (
     SharedValue,
     less_in_fp8,
     less_joined,
-    peak_temporaries,
+    live_temporaries,
     saved_values,
     shared_values,
 )
@@ -70,7 +68,6 @@ class _LayerMaker:
         self.saved = saved_values(self.operators, self.users, step.layer_count)
         self.owners = _parameter_owners(self.operators, step, values)
         self.tables = _sparse_tables(step, values)
-        self.hashes = _structural_hashes(step)
         self.shares = model_shares(step.graph, step.parameters, step.division)
 
     def layer(self, layer: int) -> LayerGraph:
@@ -111,13 +108,19 @@ class _LayerMaker:
                 less_in_fp8=less_in_fp8(layer, saved, self.users),
                 less_joined=less_joined(layer, saved, operators, self.users),
             ),
-            workspace_bytes=max(peak_temporaries(each, self.users, held) for each in passes),
-            structural_hash=self.hashes.get(layer, ""),
+            live_bytes=self._live_bytes(passes, held),
             twice_divided_count=elements(counts.twice_divided),
             sparse_tables=tuple(
                 table for value, table in self.tables.items() if value in counts.all
             ),
-            single_workspace_bytes=max(peak_temporaries(each, self.users, held) for each in single),
+            single_live_bytes=self._live_bytes(single, held),
+        )
+
+    def _live_bytes(
+        self, passes: Iterable[tuple[Group, ...]], held: frozenset[Value]
+    ) -> tuple[int, ...]:
+        return tuple(
+            chain.from_iterable(live_temporaries(each, self.users, held) for each in passes)
         )
 
 
@@ -311,36 +314,3 @@ def _tensors(operators: tuple[TracedOperator, ...], users: Readers) -> tuple[Lay
                 ends = tuple(sorted(later))
                 tensors.append(LayerTensor(traced.layer, ends, value.bytes, gradient_bytes))
     return tuple(tensors)
-
-
-def _structural_hashes(step: TracedStep) -> dict[int, str]:
-    """Hash of each layer's traced nodes: operations, module paths, wiring, shapes and dtypes."""
-    nodes: dict[int, list[Node]] = {}
-    for node, origin in sorted(step.origins.items()):
-        nodes.setdefault(origin.layer, []).append(node)
-    hashes = {}
-    for layer, members in nodes.items():
-        index = {node: position for position, node in enumerate(members)}
-        digest = hashlib.blake2b(digest_size=8)
-        for node in members:
-            origin = step.origins[node]
-            path = origin.module.removeprefix(step.places[layer].path)
-            wiring = _canonical((node.args, sorted(node.kwargs.items())), index, step)
-            value = _canonical(node.meta["val"], index, step)
-            what = (str(node.target), path, origin.backward, wiring, value)
-            digest.update(repr(what).encode())
-        hashes[layer] = digest.hexdigest()
-    return hashes
-
-
-def _canonical(value: Any, index: Mapping[Node, int], step: TracedStep) -> Any:
-    if isinstance(value, Node):
-        outside = "parameter" if value in step.parameters else "tensor"
-        return index.get(value, (outside, _canonical(value.meta["val"], index, step)))
-    if isinstance(value, torch.Tensor):
-        return tuple(value.shape), str(value.dtype)
-    if isinstance(value, list | tuple):
-        return tuple(_canonical(part, index, step) for part in value)
-    if isinstance(value, float) and value not in (0.0, 1.0):
-        return "fraction"  # a factor or a rate, whose size changes no cost
-    return repr(value)

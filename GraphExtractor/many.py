@@ -13,6 +13,7 @@ from pathlib import Path
 from GraphExtractor.check import warn_of
 from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.models.registry import find_model
+from GraphExtractor.other_sizes import first_of_kinds, sizes_of
 from GraphExtractor.permission import CodePermission
 from GraphExtractor.storage import load_or_extract, load_stored
 from phaze_common.errors import PhazeError
@@ -27,7 +28,8 @@ MANY = 24  # to be made: processes of their own start torch, which takes as long
 def load_or_extract_all(
     keys: Sequence[GraphKey], folder: Path, force: bool, code: CodePermission, advance: Advance
 ) -> dict[GraphKey, ModelGraph]:
-    """``load_or_extract`` of all ``keys``; ``advance`` gets how many more graphs are there.
+    """``load_or_extract`` of all ``keys``, of which those that follow from others are not traced;
+    ``advance`` gets how many more graphs are there.
 
     Raises: InputError, PhazeError: as ``load_or_extract``.
     """
@@ -38,17 +40,27 @@ def load_or_extract_all(
             graphs[key] = graph
             advance(1)
     missing = [key for key in keys if key not in graphs]
+    sizes = sizes_of(missing)
+    for some in (first_of_kinds(sizes), sizes):
+        while traced := [key for each in some for key in each.to_trace()]:
+            _make(traced, folder, force, code, advance)
+            advance(sum(each.derive(traced, folder) for each in some))
+    return graphs | {key: load_or_extract(key, folder, code=code) for key in missing}
+
+
+def _make(
+    keys: Sequence[GraphKey], folder: Path, force: bool, code: CodePermission, advance: Advance
+) -> None:
     # a worker of somebody's has but its share of the cores
     several = (os.cpu_count() or 1) > 1 and multiprocessing.parent_process() is None
-    apart = several and len(missing) >= MANY
-    made = set(_made_apart(missing, folder, force, code, advance) if apart else ())
-    for key in missing:
-        graphs[key] = load_or_extract(key, folder, force and key not in made, code)
+    apart = several and len(keys) >= MANY
+    made = set(_made_apart(keys, folder, force, code, advance) if apart else ())
+    for key in keys:
+        graph = load_or_extract(key, folder, force and key not in made, code)
         if key in made:
-            warn_of(graphs[key], find_model(key.model))
+            warn_of(graph, find_model(key.model))
         else:
             advance(1)
-    return graphs
 
 
 def _made_apart(

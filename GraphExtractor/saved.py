@@ -5,8 +5,9 @@ and masks. A tensor counts once, however many views of it are saved; parameters 
 count. What several layers save is said besides, since layers on one device save it once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch.fx import Node
@@ -158,8 +159,10 @@ def shared_values(
     return tuple(found)
 
 
-def peak_temporaries(groups: tuple[Group, ...], readers: Readers, held: frozenset[Value]) -> int:
-    """Largest sum of bytes live at once in a layer's pass, beyond what is ``held`` anyway.
+def live_temporaries(
+    groups: tuple[Group, ...], readers: Readers, held: frozenset[Value]
+) -> Iterator[int]:
+    """Bytes live at once in a layer's pass, beyond what is ``held`` anyway, at each of ``groups``.
 
     Tensors from other layers live until their last use, tensors leaving the layer until its end.
     """
@@ -177,5 +180,8 @@ def peak_temporaries(groups: tuple[Group, ...], readers: Readers, held: frozense
                 born[value] = step
                 leaves = any(user.node not in inside for user in readers.get(value, ()))
                 dies[value] = len(groups) if leaves else step
-    steps = range(len(groups))
-    return max((sum(v.bytes for v in born if born[v] <= at <= dies[v]) for at in steps), default=0)
+    changes = [0] * (len(groups) + 2)
+    for value, first in born.items():
+        changes[first] += value.bytes
+        changes[dies[value] + 1] -= value.bytes
+    return accumulate(changes[: len(groups)])

@@ -82,6 +82,15 @@ def store(graph: ModelGraph, made_from: str, path: Path) -> None:
     write_atomically(path, pack(sealed(to_json(StoredGraph(made_from, graph)))), private=True)
 
 
+def store_graph(graph: ModelGraph, folder: Path) -> None:
+    """Write a graph under ``folder``, as made by the code and libraries there are.
+
+    Raises: PhazeError: the file cannot be written.
+    """
+    key, family = graph.key, find_model(graph.key.model)
+    store(graph, graph_version(key, family), graph_path(key, folder, family))
+
+
 def load(path: Path, made_from: str | None = None) -> ModelGraph:
     """Read a graph, checking schema and structure, and what it was ``made_from`` (None: anything).
 
@@ -149,8 +158,8 @@ def load_or_extract(
     # imports torch, which a stored graph does not need
     from GraphExtractor.extract import extract_graph
 
-    graph, made_by = extract_graph(traced), find_model(traced.model)
-    store(graph, graph_version(traced, made_by), graph_path(traced, folder, made_by))
+    graph = extract_graph(traced)
+    store_graph(graph, folder)
     graph = _of_depth(graph, key)
     warn_of(graph, family)
     return graph

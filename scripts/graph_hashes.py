@@ -110,9 +110,7 @@ def _hash(key: "GraphKey") -> str:
             key, sequence_length=key.sequence_length or find_model(key.model).sequence_length or 64
         )
         graph = extract_graph(key)
-        # of nodes, which torch may fuse or split
-        layers = tuple(replace(layer, structural_hash="") for layer in graph.layers)
-        text = to_json(replace(graph, layers=layers)).replace(key.model.encode(), b"")
+        text = to_json(graph).replace(key.model.encode(), b"")
     except PhazeError as error:
         return _LIBRARY.sub("transformers", str(error).replace(key.model, "")).partition("\n")[0]
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding

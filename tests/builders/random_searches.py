@@ -126,8 +126,7 @@ class RandomModel:
                     twice_divided_count=round(1000 * twice[index]),
                     tied_count=round(1000 * min(tied_first, tied[index])) if last else 0,
                     saved=saved,
-                    workspace_bytes=round(1000 * random.uniform(0, 4)),
-                    structural_hash=str(index),
+                    live_bytes=(round(1000 * random.uniform(0, 4)),),
                     sparse_tables=tuple(read),
                 )
             )

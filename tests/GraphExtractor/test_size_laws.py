@@ -1,0 +1,146 @@
+"""Graphs of other micro-batch sizes: what follows from two graphs is what a trace gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from GraphExtractor import storage
+from GraphExtractor.graph import Attention, GraphKey, ModelGraph, StageCuts, TensorLayout
+from GraphExtractor.many import load_or_extract_all
+from GraphExtractor.models.registry import listed_models
+from GraphExtractor.permission import CodePermission
+from GraphExtractor.size_laws import SizeLaw
+from GraphExtractor.widths import check_key
+from phaze_common.errors import InputError
+from tests.builders.traces import TraceStore
+
+TINY = "llama:layers=3,hidden=64,heads=8,vocabulary=512"
+CROWD = """
+import torch
+from torch import nn
+
+
+class Crowd(nn.Module):
+    # every sample meets every other one
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Linear(16, 16) for _ in range(2))
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x):
+        for block in self.blocks:
+            y = block(x)
+            x = x + torch.softmax(y @ y.T, -1) @ y
+        return self.head(x)
+
+
+def build():
+    return Crowd()
+
+
+def example_inputs(micro_batch_size):
+    return torch.randn(micro_batch_size, 16)
+
+
+def loss(output):
+    return nn.functional.cross_entropy(output, torch.zeros(len(output), dtype=torch.long))
+"""
+
+
+def every_division(model: str) -> list[GraphKey]:
+    """A key of the model in every kind of division that it has."""
+    family, found = listed_models()[model], []
+    plain = GraphKey(model, 2, family.sequence_length or 128, 1)
+    changes: list[dict[str, object]] = [
+        {},
+        {"tp": 2},
+        {"tp": 2, "sequence_parallel": True},
+        {"cp": 2},
+        {"ep": 2},
+        {"attention": Attention.EAGER},
+        {"layout": TensorLayout.TWO_D, "tp": 2, "tp2": 2},
+        {"cuts": StageCuts.INSIDE},
+    ]
+    for each in changes:
+        key = replace(plain, **each)  # type: ignore[arg-type]
+        try:
+            check_key(key, family)
+        except InputError:
+            continue
+        found.append(key)
+    return found
+
+
+@pytest.mark.some(6)
+@pytest.mark.parametrize(
+    "key", [key for model in listed_models() for key in every_division(model)], ids=str
+)
+def test_numbers_of_listed_models_are_affine_in_the_micro_batch_size(
+    key: GraphKey, traces: TraceStore
+) -> None:
+    graphs = {size: traces.graph(replace(key, micro_batch_size=size)) for size in (2, 3, 8)}
+    law = SizeLaw.through(graphs[2], graphs[8])
+    assert law is not None and law.holds_for(graphs[3])
+    assert law.at(3) == graphs[3]
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[GraphKey]:
+    """The keys that are traced from now on."""
+    import GraphExtractor.extract as extract
+
+    traced: list[GraphKey] = []
+    trace: Callable[[GraphKey], ModelGraph] = extract.extract_graph
+
+    def told(key: GraphKey) -> ModelGraph:
+        traced.append(key)
+        return trace(key)
+
+    monkeypatch.setattr(extract, "extract_graph", told)
+    return traced
+
+
+def keys_of(model: str, widths: tuple[int, ...] = (1, 2, 4)) -> list[GraphKey]:
+    length = 1 if model.endswith(".py") else 32
+    return [GraphKey(model, size, length, tp) for tp in widths for size in (1, 2, 3, 4, 8)]
+
+
+def test_of_many_sizes_two_are_traced_and_one_checks_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced, advanced = counted(monkeypatch), list[int]()
+    keys = keys_of(TINY)
+    graphs = load_or_extract_all(keys, tmp_path, False, CodePermission(), advanced.append)
+    assert len(traced) == 3 + 2 + 2 and sum(advanced) == len(keys)
+    sizes = [(graphs[key].key.micro_batch_size, graphs[key].key.tp) for key in keys]
+    assert sizes == [(key.micro_batch_size, key.tp) for key in keys]
+    for key in keys:
+        assert graphs[key] == storage.load_or_extract(key, tmp_path / "alone")
+    before = len(traced)
+    assert load_or_extract_all(keys, tmp_path, False, CodePermission(), advanced.append) == graphs
+    assert len(traced) == before
+
+
+@pytest.mark.parametrize(
+    ("model", "fewest"),
+    [
+        ("bert:layers=3,hidden=64,heads=2,vocabulary=512", 4),  # which broadcasts one sample
+        ("crowd.py", 5),  # whose work grows with the square of the samples
+    ],
+)
+def test_what_follows_no_law_is_traced(
+    model: str, fewest: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if model.endswith(".py"):
+        path = tmp_path / model
+        path.write_text(CROWD)
+        model = str(path)
+    traced, keys = counted(monkeypatch), keys_of(model, (1,))
+    graphs = load_or_extract_all(keys, tmp_path, False, CodePermission(), lambda _: None)
+    assert len(traced) == fewest
+    for key in keys:
+        assert graphs[key] == storage.load_or_extract(key, tmp_path / "alone")
