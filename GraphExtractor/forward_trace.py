@@ -26,13 +26,13 @@ from GraphExtractor.extract import default_dtype
 from GraphExtractor.graph import GraphKey, StageCuts
 from GraphExtractor.layer_modules import each_layer_module
 from GraphExtractor.models.base import ModelFamily
+from GraphExtractor.recording import Recorder
 from GraphExtractor.segments import segments, with_inner_cuts
 from GraphExtractor.sources.building import shapes_only
 from GraphExtractor.tensor_parallel import shard
 from GraphExtractor.torch_internals import (
     DataDependentOutputException,
     FakeTensorMode,
-    make_fx,
     no_init_weights,
     quiet_transformers,
     traceback,
@@ -105,14 +105,6 @@ def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) ->
     stamper = Stamper(model, layer_modules)
     step = StepLoss(model, lambda traced, values: family.loss(traced, values, mean_cross_entropy))
 
-    def forward(weights: list[torch.Tensor], values: list[torch.Tensor]) -> torch.Tensor:
-        named = {f"model.{name}": weight for name, weight in zip(parameters, weights, strict=True)}
-        with stamper.stamping():
-            loss: torch.Tensor = torch.func.functional_call(
-                step, named, (dict(zip(inputs, values, strict=True)),)
-            )
-        return loss
-
     try:
         with (
             FakeTensorMode(allow_non_fake_inputs=True) as fake,
@@ -121,26 +113,28 @@ def trace_forward(model: torch.nn.Module, family: ModelFamily, key: GraphKey) ->
             traceback.preserve_node_meta(),
             plain_operators(),
         ):
-            weights = [fake.from_tensor(parameter) for parameter in parameters.values()]
+            weights = {f"model.{name}": fake.from_tensor(each) for name, each in parameters.items()}
             values = [torch.empty(value.shape, dtype=value.dtype) for value in inputs.values()]
-            make = make_fx(forward, tracing_mode="real", _allow_non_fake_inputs=True)
-            traced = make(weights, values)
+            recorder = Recorder([*weights.values(), *values])
+            with recorder, stamper.stamping():
+                given = dict(zip(inputs, values, strict=True))
+                recorder.end([torch.func.functional_call(step, weights, (given,))])
     except DataDependentOutputException as error:
         raise InputError(
             f"{key.model} asks for the value of a tensor in its forward pass and cannot be cut; "
             "give another"
         ) from error
-    return _described(traced, tuple(parameters), tuple(inputs), stamper, key.cuts)
+    return _described(recorder, tuple(parameters), tuple(inputs), stamper, key.cuts)
 
 
 def _described(
-    traced: torch.fx.GraphModule,
+    recorder: Recorder,
     parameters: Sequence[str],
     inputs: Sequence[str],
     stamper: Stamper,
     cuts: StageCuts,
 ) -> ForwardTrace:
-    graph = traced.graph
+    graph = recorder.graph
     graph.eliminate_dead_code()
     placeholders, constants, calls = (
         [node for node in graph.nodes if node.op == op]
@@ -160,7 +154,7 @@ def _described(
         graph=graph,
         parameters=weights,
         inputs=dict(zip(placeholders[len(weights) :], inputs, strict=True)),
-        constants={node: getattr(traced, node.target) for node in constants},
+        constants={node: recorder.constants[node.target] for node in constants},
         layer=layer,
         layers=numbered([place.name for place in found.places]),
         loss=loss,
