@@ -19,8 +19,7 @@ _LIBRARY = str(_TORCH)
 def remember_lines(within: CodeType) -> None:
     """Have the nodes that are made next know the lines that are running within a function.
 
-    ``make_fx`` can record them too, as text with the lines themselves, which takes a fifth of a
-    trace.
+    Text with the lines themselves, as tracers of torch have it, would take a fifth of a trace.
     """
     lines = []
     frame = sys._getframe(1)
