@@ -130,7 +130,6 @@ def test_no_design_exceeds_its_bounds(
         pruning.bounded(rows, range(len(pruning.shapes)), level).upper
         for level in (at_peak_rates, priced)
     ]
-    print('FINITE', np.isfinite(true).sum())
     assert np.isfinite(true).sum() > 20
     for most in levels:
         assert (true <= most * (1 + 1e-9)).all()
@@ -181,7 +180,6 @@ def test_searches_that_stop_early_lose_nothing(
         again = plan_values(few, model, pruning.graphs, shape, kept, least)
         assert again.found[good] == pytest.approx(true[good], rel=1e-9)
         pruning.incumbent = 0.0
-    print('CLOSED', closed, ways)
     assert closed > 20 and (ways > 1 or "ep" not in changes)
 
 
@@ -255,7 +253,7 @@ def test_the_best_for_two_models_is_left_too(
     combine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = {
-        "model": ["bertbase", "gpt:layers=2,hidden=512,heads=8,vocabulary=8000"],
+        "model": ["bertbase", "gpt:layers=3,hidden=256,heads=4,vocabulary=1000"],
         "combine": combine,
         "micro_batch_size": 1,
         "recompute": "none",
