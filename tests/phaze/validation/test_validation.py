@@ -93,7 +93,7 @@ TRACED = ("hidden", "sequence_length", "tp", "micro_batch_size")
 @pytest.fixture(scope="module")
 def shipped(request, graphs, tmp_path_factory):
     """Of each source some of the runs that ship, and all of them in a thorough session."""
-    step = 1 if request.config.getoption("--thorough") else 5
+    step = 1 if request.config.getoption("--thorough") else 4
     header, rows = traced_once_each(PUBLISHED_RUNS, TRACED, "source", step)
     kept = [row for row, is_kept in rows if is_kept]
     path = rewritten(tmp_path_factory.mktemp("shipped") / "runs.csv", header, kept)
@@ -136,7 +136,7 @@ def some_of(request, tmp_path):
     """Some of the runs of a table, and how many these are; a thorough session has all."""
 
     def some(path, traced, source=None):
-        step = 1 if request.config.getoption("--thorough") else 4
+        step = 1 if request.config.getoption("--thorough") else 3
         header, rows = traced_once_each(path, traced, source, step)
         kept = [row for row, is_kept in rows if is_kept]
         return rewritten(tmp_path / path.name, header, kept), len(kept)
