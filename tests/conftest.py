@@ -38,6 +38,8 @@ TRACING = {
     "test_traces.py",
     "test_transformer_perf_estimates_compare.py",
 }
+# folders whose tests search designs
+SEARCHING = {"designs", "docs", "phaze"}
 
 Extract = Callable[..., ModelGraph]
 
@@ -167,6 +169,23 @@ def _traced_once(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(
             "GraphExtractor.many.MANY", sys.maxsize
         )  # processes of their own would share nothing
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _confirmed_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Confirm the same schedule of the same problem once in this process, however many searches of
+    a test or of several choose it."""
+    if not any(SEARCHING & {*item.path.parts} for item in request.session.items):
+        yield
+        return
+    from Solver.schedule import confirm_with_ilp
+    from tests.builders.confirmations import ConfirmedOnce
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "Solver.designs.confirmed_schedules.confirm_with_ilp", ConfirmedOnce(confirm_with_ilp)
+        )
         yield
 
 

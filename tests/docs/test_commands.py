@@ -51,7 +51,7 @@ def folder() -> Iterator[Path]:
         forget_modules_in(Path(place).resolve())
 
 
-@pytest.mark.some(3)
+@pytest.mark.some(2)
 @pytest.mark.parametrize("page", WITH_COMMANDS)
 def test_a_page_prints_what_its_commands_print(page: str, folder: Path) -> None:
     wrong = []

@@ -64,9 +64,17 @@ CASES = {
         )
     },
 }
+# what other cases of the same families say too
+ALIKE = [(LATENT, {"tp": 4}), ("bertbase", {"tp": 2}), ("mpt-125m", {"tp": 4})]
 
 
-@pytest.mark.parametrize("name, division", CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    "name, division",
+    [
+        pytest.param(*case, id=name, marks=[pytest.mark.thorough] if case in ALIKE else [])
+        for name, case in CASES.items()
+    ],
+)
 def test_model_flops_do_not_depend_on_how_it_is_divided_or_padded(name, division, extracted):
     whole = counted(extracted(name, 1, TOKENS))
     divided = counted(

@@ -116,7 +116,7 @@ def test_the_best_design_of_every_value_with_memory_as_it_is_sold_is_that_of_enu
     seed: int, objective: Objective, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = {
-        "configurations": 8,
+        "configurations": 5,
         "memories": 2,
         "most_layers": 3,
         "sold": True,

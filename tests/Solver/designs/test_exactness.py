@@ -155,7 +155,7 @@ def test_the_best_of_chips_with_memory_as_it_is_sold_is_that_of_enumeration(
     own."""
     case = random_case(
         seed,
-        configurations=6,
+        configurations=4,
         memories=2,
         most_layers=3,
         objective=objective,
@@ -186,7 +186,7 @@ def test_any_front_and_none_are_those_of_enumeration_whatever_the_objective(
 ) -> None:
     case = random_case(
         seed,
-        configurations=9,
+        configurations=6,
         memories=1 + seed % 2,
         most_layers=2,
         sold=True,
@@ -210,7 +210,7 @@ def test_the_best_of_chips_with_links_of_their_own_is_that_of_enumeration(
     links often decide."""
     case = random_case(
         seed,
-        configurations=6,
+        configurations=4,
         memories=2,
         most_layers=3,
         objective=objective,

@@ -98,7 +98,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SearchResult]
 
 
 @pytest.mark.parametrize(
-    "objective", [Objective.THROUGHPUT, Objective.THROUGHPUT_PER_AREA, Objective.COST_PER_TOKEN]
+    "objective",
+    [
+        Objective.THROUGHPUT,
+        pytest.param(Objective.THROUGHPUT_PER_AREA, marks=pytest.mark.thorough),
+        Objective.COST_PER_TOKEN,
+    ],
 )
 def test_the_best_is_the_best_of_all_chips_each_searched_in_a_cluster_as_fast_as_its_links(
     objective: Objective, tmp_path: Path

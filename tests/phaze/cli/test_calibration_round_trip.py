@@ -85,6 +85,7 @@ def asked(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, A
     return document
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", device_names())
 def test_errors_of_the_fit_are_those_of_validate_on_the_same_rows(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -110,6 +111,7 @@ def test_errors_of_the_fit_are_those_of_validate_on_the_same_rows(
     assert again["software"] == load_software(device.software).name
 
 
+@pytest.mark.some(5)
 @pytest.mark.parametrize("name", device_names())
 def test_products_in_training_are_slower_than_those_measured_by_the_sustained_clock_alone(
     name: str, tmp_path: Path

@@ -138,7 +138,12 @@ def test_a_limit_of_area_is_a_budget_and_what_grows_keeps_the_other_limits(finis
         "axes": SPACE["axes"] | {"memory": ["hbm2e:1"]},
         "references": [],
     }
-    asked = {"micro_batch_size": [1], "hbm_size": None, **write_hardware(tmp_path, SPACE | sold)}
+    asked = {
+        "micro_batch_size": [1],
+        "recompute": ["none"],
+        "hbm_size": None,
+        **write_hardware(tmp_path, SPACE | sold),
+    }
 
     def under(name, *, limits=False, **most):
         return searched(finished, tmp_path / name, limits=limits, **asked, **most).best
