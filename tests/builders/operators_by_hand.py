@@ -224,8 +224,7 @@ def transformer_layer(
         0,
         0,
         saved,
-        0,
-        "by hand",
+        (),
     )
 
 

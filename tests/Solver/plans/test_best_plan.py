@@ -387,8 +387,7 @@ def test_bounds_hold_where_the_first_layers_compute_and_the_last_ones_have_param
                 0,
                 0,
                 SavedBytes(1, 1, 1),
-                0,
-                str(at),
+                (),
             )
             for at, count in enumerate(parameters)
         )
@@ -433,8 +432,7 @@ def test_layers_that_differ_in_how_much_is_read_of_their_tables_are_cut_best() -
                 0,
                 0,
                 SavedBytes(1, 1, 1),
-                0,
-                str(at),
+                (),
                 sparse_tables=each,
             )
             for at, each in enumerate(tables)

@@ -514,9 +514,10 @@ def test_a_launch_that_does_not_fit_is_told_what_fits(
     file = tmp_path / "launch.sh"
     file.write_text(launch)
     words = ["evaluate", "--from", str(file), "--device", "h100", "--memory-size", "4", "--quiet"]
+    words += ["--best"]
     assert phaze.main(words) == 3
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert "the launch does not fit; the fastest plan that fits:" in lines
+    assert "the plan above does not fit; the fastest plan that fits:" in lines
     assert any(line.startswith("plan tp 1") for line in lines)
     told = next(line for line in reversed(lines) if line.startswith("iteration"))
     assert told.endswith(" s")
