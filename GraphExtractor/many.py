@@ -40,11 +40,18 @@ def load_or_extract_all(
             graphs[key] = graph
             advance(1)
     missing = [key for key in keys if key not in graphs]
-    sizes = sizes_of(missing)
+    sizes, there = sizes_of(missing), len(graphs)
+
+    def ready(count: int) -> None:
+        nonlocal there
+        there += count
+        advance(count)
+
     for some in (first_of_kinds(sizes), sizes):
         while traced := [key for each in some for key in each.to_trace()]:
-            _make(traced, folder, force, code, advance)
-            advance(sum(each.derive(traced, folder) for each in some))
+            _make(traced, folder, force, code, ready)
+            ready(sum(each.derive(traced, folder) for each in some))
+    advance(len(keys) - there)  # of those of another depth, which have one trace
     return graphs | {key: load_or_extract(key, folder, code=code) for key in missing}
 
 

@@ -1,8 +1,8 @@
 """Which of many graphs are traced, and which follow from those by the law of their sizes.
 
 Of graphs that differ in their micro-batch size alone the smallest and the largest fix the law, and
-the second one shows whether the model follows it: always of a model whose code may do anything,
-once for every kind of division of a model that is described. In some models a single sample is
+others show whether the model follows it: always of a model whose code may do anything, once for
+every kind of division of a model that is described. In some models a single sample is
 broadcast instead, so that the law begins with the second size. What follows no law is traced.
 """
 
@@ -18,7 +18,7 @@ from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.size_laws import SizeLaw
 from GraphExtractor.storage import load_stored, store_graph, traced_key
 from GraphExtractor.widths import check_key
-from phaze_common.errors import DefectError
+from phaze_common.errors import InputError
 
 FIXED_BY = 3  # graphs that fix a law and check it
 
@@ -46,9 +46,21 @@ class OtherSizes:
         first, kind = self.kind.first, self.kind
         traced = self.keys
         if first is not None and len(self.keys) >= first + FIXED_BY:
-            check = not (kind.described and kind.shown)
-            traced = (*self.keys[: first + 1 + check], self.keys[-1])
-        return [key for key in traced if key not in self.known]
+            traced = (*self.keys[: first + 1], self.keys[-1])
+            if not (kind.described and kind.shown):
+                traced = (*traced, *self._checks(first))
+        return [key for key in dict.fromkeys(traced) if key not in self.known]
+
+    def _checks(self, first: int) -> tuple[GraphKey, ...]:
+        """Graphs that show whether a law holds which begins with the size at place ``first``: the
+        next, and of code that may do anything also that with the fewest factors of two, since it
+        may pad its rows."""
+        between = self.keys[first + 1 : -1]
+        if self.kind.described:
+            return between[:1]
+        return between[0], min(
+            between, key=lambda key: key.micro_batch_size & -key.micro_batch_size
+        )
 
     def derive(self, traced: Collection[GraphKey], folder: Path) -> int:
         """Read what was ``traced`` and store what follows from it; how many graphs that are."""
@@ -56,7 +68,9 @@ class OtherSizes:
         for key in new:
             graph = load_stored(key, folder)
             if graph is None:
-                raise DefectError(f"the graph of {key} was stored and is gone")
+                raise InputError(
+                    f"the code of {key.model} changed while it was traced; give the command again"
+                )
             self.known[key] = graph
         if not new or self.to_trace():
             return 0
@@ -65,7 +79,7 @@ class OtherSizes:
             return 0
         found = self._followed(first)
         if found is None:
-            self.kind.first = 1 if first == 0 else None
+            self.kind.first, self.kind.shown = (1 if first == 0 else None), False
             return 0
         self.kind.shown = True
         for graph in found:
@@ -77,8 +91,8 @@ class OtherSizes:
         """The graphs that were not traced, by the law that begins with the size at place ``first``;
         None where there is none."""
         law = SizeLaw.through(self.known[self.keys[first]], self.known[self.keys[-1]])
-        second = self.known.get(self.keys[first + 1])
-        if law is None or (second is not None and not law.holds_for(second)):
+        checks = (self.known[key] for key in self.keys[first + 1 : -1] if key in self.known)
+        if law is None or not all(map(law.holds_for, checks)):
             return None
         found = []
         for key in self.keys:
@@ -123,4 +137,4 @@ def first_of_kinds(sizes: Iterable[OtherSizes]) -> list[OtherSizes]:
 def _kind_of(key: GraphKey) -> GraphKey:
     """How a model is divided, whatever the degrees."""
     above_one = {name: min(getattr(key, name), 2) for name in ("tp2", "cp", "ep")}
-    return replace(key, micro_batch_size=1, tp=1, sequence_parallel=False, **above_one)
+    return replace(key, micro_batch_size=1, tp=1, **above_one)

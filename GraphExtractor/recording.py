@@ -22,6 +22,7 @@ from GraphExtractor.torch_internals import (
     TorchDispatchMode,
     WeakIdKeyDictionary,
     fast_detach,
+    has_parts,
     sequence_number,
     traceback,
 )
@@ -65,6 +66,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         named = named or {}
         if function is _DEVICE or torch.Tag.data_dependent_output in function.tags:
             return function(*arguments, **named)  # which is no tensor
+        if torch.is_inference_mode_enabled() and has_parts(function):
+            with self:  # autograd, which takes operators apart, is not there
+                return function.decompose(*arguments, **named)
         read = self._read(arguments), self._read(named)
         result = function(*arguments, **named)
         self._keep(self._call(_LIFTED if function is _LIFT else function, *read), result)

@@ -60,6 +60,7 @@ __all__ = [
     "annotate",
     "disable_current_modes",
     "fast_detach",
+    "has_parts",
     "make_fx",
     "modeling",
     "no_init_weights",
@@ -90,6 +91,13 @@ def sequence_number(current: Mapping[str, Any]) -> int:
     if current.get("in_grad_fn", 0) > 0:
         return int(current["grad_fn_seq_nr"][-1])
     return int(torch.autograd._get_sequence_nr()) - 1
+
+
+def has_parts(function: Any) -> bool:
+    """Whether an operator is but other ones, which autograd puts in its place."""
+    name = function.name() if isinstance(function, OpOverload) else ""
+    implicit = "CompositeImplicitAutograd"
+    return bool(name) and bool(torch._C._dispatch_has_kernel_for_dispatch_key(name, implicit))
 
 
 def no_init_weights() -> AbstractContextManager[Any]:

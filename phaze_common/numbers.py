@@ -87,6 +87,8 @@ def at_most(fraction: float, comparison: str) -> str:
 def _rounded(fraction: float, towards: Callable[[float], int]) -> float:
     """``fraction`` to the digits that ``percent`` shows, downwards or upwards."""
     size = 100 * abs(fraction)
+    if not math.isfinite(size):
+        return fraction
     decimals = 2 if size < 0.1 else max(0, 1 - math.floor(math.log10(size)))
     # What is such a number already, but for the last bit of a float, stays it.
     scaled = round(size * 10.0**decimals, 9)

@@ -316,6 +316,23 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> RunFiles:
     return replace(files, manifest=manifest)
 
 
+def has_answer(folder: Path, result: SearchResult) -> bool:
+    """Whether a run of the same study in ``folder`` has the best design of ``result``, with what
+    limits it and what other values of its axes allow."""
+    try:
+        there = parse_json(artefact_bytes(folder / BEST), BEST)
+    except (OSError, PhazeError):
+        return False
+    best = result.best
+    if (
+        best is None
+        or not isinstance(there, dict)
+        or not (there.get("limits") or there.get("axes"))
+    ):
+        return False
+    return bool(there.get("value") == best.value)
+
+
 def add_to_run(
     folder: Path, files: RunFiles, result: SearchResult, phases: tuple[PhaseRecord, ...]
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from Estimator.plans.results import Status
+from phaze.settings.hardware import HardwareFiles
 from phaze.settings.problem import hardware_report
 from phaze.settings.resolve import resolve
 from phaze.studies.evaluation import Evaluation
@@ -27,13 +28,20 @@ class Optimum:
 
 
 def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> Optimum:
-    """The best plan on as many devices as that of ``evaluation``, which is on a device that exists.
+    """The best plan on as many devices as that of ``evaluation``, which is on a device that exists,
+    by what the hardware was priced as; the code of a model is run, as it was for the plan.
 
     Searched are all degrees of tensor, pipeline and data parallelism, recomputation, ZeRO 0 and 1,
     sequence parallelism and micro-batches of 1 to 8 samples that the global batch has for each
     replica. Graphs are kept where those of ``evaluation`` are.
     """
-    plan, degrees, hardware = evaluation.plan, evaluation.uniform, evaluation.hardware
+    plan, hardware, records = evaluation.plan, evaluation.hardware, evaluation.hardware.records
+    named = (
+        ("device", hardware.device, records.device),
+        ("cluster", hardware.cluster, records.cluster),
+        ("software", hardware.software, records.software),
+    )
+    priced = HardwareFiles({(key, str(name)): record for key, name, record in named})
     sizes = [size for size in (1, 2, 4, MOST_MICRO_BATCH) if size <= plan.global_batch_size]
     request = resolve(
         {
@@ -41,14 +49,14 @@ def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> 
             "device": hardware.device,
             "cluster": hardware.cluster,
             "software": hardware.software,
-            "devices": degrees.devices,
+            "devices": evaluation.iteration.devices,
             "use_all_devices": True,
             "global_batch_size": plan.global_batch_size,
             "sequence_length": plan.sequence_length,
             "precision": plan.precision.value,
             "attention": plan.attention.value,
             "optimizer": plan.optimizer,
-            **degrees.state_formats.settings(),
+            **plan.state_formats.settings(),
             "micro_batch_size": sizes,
             "recompute": ["none", "selective", "full"],
             "zero_stage": [0, 1],
@@ -56,6 +64,8 @@ def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> 
         },
         {},
         source="the search beside the plan",
+        files=priced,
+        run_code=None,
     )
     request = request.with_settings(output=evaluation.output)
     fits = evaluation.iteration.status is not Status.INFEASIBLE

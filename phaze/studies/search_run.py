@@ -19,6 +19,7 @@ from phaze.runs.run_directory import (
     RunFiles,
     add_to_run,
     check_replaceable,
+    has_answer,
     refuse_other_kind,
     refuse_other_run,
     write_run,
@@ -185,13 +186,21 @@ def write_answer(
     searched = _found(searched) if part is None else _of_a_part(searched, part)
     files = _run_files(request, searched, contents, others)
     files = replace(files, manifest=replace(files.manifest, parts=parts))
-    files = write_run(folder, files, csv=request.output.csv)
+    # of the same study, as an earlier run completed it
+    complete = part is None and has_answer(folder, files.result)
+    if not complete:
+        files = write_run(folder, files, csv=request.output.csv)
     if part is not None:
         return files.result
     if files.result.best is not None:
         _log_answer(files.result.best)
     result = _explained(request, replace(searched, result=files.result))
-    add_to_run(folder, files, result, tuple(searched.context.phases))
+    phases = tuple(searched.context.phases)
+    if complete:
+        manifest = replace(files.manifest, phases=phases)
+        write_run(folder, replace(files, result=result, manifest=manifest), csv=request.output.csv)
+    else:
+        add_to_run(folder, files, result, phases)
     return result
 
 

@@ -144,3 +144,16 @@ def test_what_follows_no_law_is_traced(
     assert len(traced) == fewest
     for key in keys:
         assert graphs[key] == storage.load_or_extract(key, tmp_path / "alone")
+
+
+def test_rows_that_are_padded_are_found_between_sizes_that_need_no_padding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "padding.py"
+    rows = "nn.functional.pad(block(x), (0, 0, 0, -len(x) % 8))"
+    path.write_text(CROWD.replace("y = block(x)", f"y = {rows}").replace("x = x + ", "x = "))
+    keys = [GraphKey(str(path), size, 1, 1) for size in (8, 16, 20, 24)]
+    traced = counted(monkeypatch)
+    graphs = load_or_extract_all(keys, tmp_path, False, CodePermission(), lambda _: None)
+    assert len(traced) == 4
+    assert graphs[keys[2]] == storage.load_or_extract(keys[2], tmp_path / "alone")

@@ -147,10 +147,11 @@ def in_noise_text(close: PlansInNoise) -> str:
     if close.closed_shapes:
         shapes = f"{close.closed_shapes:,} shapes of which only a bound is known"
         closed = f", and perhaps those of {shapes}"
+    said = [f"all have {', '.join(alike)}"] if alike else []
+    said += [f"they differ in {', '.join(varied)}"] if varied else []
     return (
         f"{those} within {noise} of the best as far as is known{closed}; predictions cannot tell "
-        f"these apart: all have {', '.join(alike) or 'nothing in common'}"
-        f"{'; they differ in ' if varied else ''}{', '.join(varied)}"
+        f"these apart{': ' if said else ''}{'; '.join(said)}"
     )
 
 

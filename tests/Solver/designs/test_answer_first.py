@@ -71,3 +71,17 @@ def test_no_moment_of_adding_to_it_leaves_a_run_that_cannot_be_read(
                 assert open_run(tmp_path / "out").result.best == complete.best
                 break
     assert moments == 2  # its manifest and best.json again
+
+
+def test_a_complete_answer_is_not_given_up_for_one_that_is_not(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        raise Killed
+
+    study = small_study(whole, **STUDY).with_settings(output=tmp_path / "out")
+    complete = solved(study, limits=True)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr("phaze.studies.search_run.limits_of", killed)
+        solved(study, limits=True)
+    assert open_run(tmp_path / "out").result.best == complete.best
