@@ -108,7 +108,8 @@ def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers
         if places is None:
             return None
         saved += [_moved_shared(shared.tensor, each) for each in places]
-    tensors.sort(key=lambda tensor: tensor.source)
+    # models that iterate over sets make them in any order
+    tensors.sort(key=lambda tensor: (tensor.source, tensor.destinations))
     return ExpandedLayers(tuple(layers), tuple(sequence), tuple(tensors), summed_shared(saved))
 
 

@@ -3,10 +3,11 @@
 Reading a good file needs neither torch nor transformers.
 """
 
+import gc
 import inspect
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ from phaze_common.files import (
 )
 from phaze_common.records import from_json, to_json
 from phaze_common.sealed import sealed, unsealed
+from phaze_common.user_cache import bring, keep
+
+KEPT_AS = "graphs"  # in the user's cache
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,15 @@ def store(graph: ModelGraph, made_from: str, path: Path) -> None:
 
 
 def store_graph(graph: ModelGraph, folder: Path) -> None:
-    """Write a graph under ``folder``, as made by the code and libraries there are.
+    """Write a graph under ``folder``, as made by the code and libraries there are, and for other
+    runs of the user.
 
     Raises: PhazeError: the file cannot be written.
     """
     key, family = graph.key, find_model(graph.key.model)
-    store(graph, graph_version(key, family), graph_path(key, folder, family))
+    made_from, path = graph_version(key, family), graph_path(key, folder, family)
+    store(graph, made_from, path)
+    keep(path, KEPT_AS, made_from)
 
 
 def load(path: Path, made_from: str | None = None) -> ModelGraph:
@@ -158,11 +165,18 @@ def load_or_extract(
     # imports torch, which a stored graph does not need
     from GraphExtractor.extract import extract_graph
 
+    _freeze()
     graph = extract_graph(traced)
     store_graph(graph, folder)
     graph = _of_depth(graph, key)
     warn_of(graph, family)
     return graph
+
+
+@cache
+def _freeze() -> None:
+    """Spare the garbage collector what torch is made of, which takes it a fifth of many traces."""
+    gc.freeze()
 
 
 def load_stored(key: GraphKey, folder: Path) -> ModelGraph | None:
@@ -219,4 +233,11 @@ def _on_disk(key: GraphKey, folder: Path, force: bool) -> ModelGraph | None:
         return None
     made_from = graph_version(key, family)
     path = graph_path(key, folder, family)
-    return load_or_set_aside(path, lambda file: _loaded_once(file, made_from))
+
+    def loaded() -> ModelGraph | None:
+        return load_or_set_aside(path, lambda file: _loaded_once(file, made_from))
+
+    graph = loaded()
+    if graph is None and bring(KEPT_AS, made_from, path):
+        graph = loaded()
+    return graph

@@ -5,6 +5,7 @@ import operator as python_operator
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ class Source(Enum):
     CONSTANT = auto()  # buffers, and results of bookkeeping
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # there is one of a node, and sets of them are many
 class Value:
     """A tensor with memory of its own; ``maker`` is the node that writes it, if any.
 
@@ -43,12 +44,12 @@ class Value:
     backward: bool = False
     gradient: bool = False
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Size in bytes."""
         return self.elements * DTYPE_BYTES[self.dtype]

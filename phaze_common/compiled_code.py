@@ -19,6 +19,7 @@ from pathlib import Path
 
 from phaze_common.files import PRIVATE_FOLDER, code_version
 from phaze_common.sealed import DIGEST_BYTES
+from phaze_common.user_cache import user_cache
 
 logger = logging.getLogger(__name__)
 
@@ -61,14 +62,6 @@ def find_place(root: Path = ROOT) -> None:
         root,
         SETTING,
     )
-
-
-def user_cache() -> Path | None:
-    """The folder of the user's cache; None without a home folder."""
-    given = os.environ.get("XDG_CACHE_HOME")
-    with contextlib.suppress(RuntimeError):  # no home folder
-        return (Path(given) if given else Path.home() / ".cache") / "phaze"
-    return None
 
 
 def is_own(folder: Path) -> bool:

@@ -67,6 +67,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("thorough" if config.getoption("--thorough") else "default")
+    # what runs keep for other runs of the user, which here are those of all tests
+    if config.cache and not config.getoption("--thorough"):
+        os.environ["XDG_CACHE_HOME"] = str(config.cache.mkdir("user"))
+    else:
+        os.environ["XDG_CACHE_HOME"] = "/dev/null"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -123,6 +123,7 @@ MAY_WRITE = {
     "phaze_common/written_files.py write_outputs write_atomically": "the guarded writer",
     "GraphExtractor/storage.py": "graphs by their content",
     "Solver/designs/shared_incumbent.py": "what parts of a search tell each other",
+    "phaze_common/user_cache.py": "files by their content",
     "phaze/runs/kept_answers.py": "answers by their content",
     "phaze/runs/robustness.py": "robust.json of a run; what is no answer is set aside before",
     "phaze/runs/run_directory.py": "files of a run, after check_replaceable",

@@ -1,0 +1,72 @@
+"""What a user's runs keep for each other: files by the hash of all that they were made from.
+
+They lie in the user's cache (``$XDG_CACHE_HOME/phaze``, else ``~/.cache/phaze``), from where a run
+copies what it needs into a folder of its own. The folder is bounded and may be removed at any time;
+where it cannot be written, every run makes its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from pathlib import Path
+
+from phaze_common.errors import PhazeError
+from phaze_common.files import artefact_bytes, write_atomically
+
+logger = logging.getLogger(__name__)
+
+# files of one kind share their folder with those whose hash has the same first two digits
+MOST_BYTES = 2**20
+RENEWED_S = 24 * 3600.0  # a file's time says when it was last of use, to the day
+
+
+def user_cache() -> Path | None:
+    """The folder of the user's cache; None without a home folder."""
+    given = os.environ.get("XDG_CACHE_HOME")
+    with contextlib.suppress(RuntimeError):  # no home folder
+        return (Path(given) if given else Path.home() / ".cache") / "phaze"
+    return None
+
+
+def keep(path: Path, kind: str, made_from: str) -> None:
+    """Keep what ``path`` holds for other runs; the files that were longest of no use give way."""
+    place = _place(kind, made_from)
+    if place is None:
+        return
+    try:
+        write_atomically(place, artefact_bytes(path), private=True)
+        about = [(each.stat(), each) for each in place.parent.glob("*.gz") if each != place]
+        room = MOST_BYTES - place.stat().st_size
+        for status, each in sorted(about, key=lambda one: -one[0].st_mtime):
+            room -= status.st_size
+            if room < 0:
+                each.unlink(missing_ok=True)
+    except (OSError, PhazeError) as error:
+        logger.debug("not kept for other runs: %s", error)
+
+
+def bring(kind: str, made_from: str, path: Path) -> bool:
+    """Copy to ``path`` what some run kept that was made from the same; whether there is any.
+
+    Raises: PhazeError: it cannot be written there.
+    """
+    place = _place(kind, made_from)
+    try:
+        if place is None or not place.is_file():
+            return False
+        content = artefact_bytes(place)
+        if time.time() - place.stat().st_mtime > RENEWED_S:
+            os.utime(place)
+    except (OSError, PhazeError) as error:
+        logger.debug("%s cannot be read: %s", place, error)
+        return False
+    write_atomically(path, content, private=True)
+    return True
+
+
+def _place(kind: str, made_from: str) -> Path | None:
+    folder = user_cache()
+    return folder and folder / kind / made_from[:2] / f"{made_from[2:]}.gz"

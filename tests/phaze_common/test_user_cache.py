@@ -1,0 +1,60 @@
+"""Files that runs keep for each other: found by content, bounded, never needed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from phaze_common.user_cache import MOST_BYTES, bring, keep, user_cache
+
+KIND = "things"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "phaze"
+
+
+def file_of(path: Path, content: bytes) -> Path:
+    path.write_bytes(content)
+    return path
+
+
+def test_what_one_run_keeps_another_brings_and_nothing_else(tmp_path: Path) -> None:
+    keep(file_of(tmp_path / "made", b"content"), KIND, "ab12")
+    brought = tmp_path / "other run" / "made"
+    assert not bring(KIND, "ab13", brought) and not bring("others", "ab12", brought)
+    assert bring(KIND, "ab12", brought)
+    assert brought.read_bytes() == b"content"
+
+
+def test_what_was_longest_of_no_use_gives_way(tmp_path: Path, own_cache: Path) -> None:
+    large = file_of(tmp_path / "made", bytes(MOST_BYTES // 3))
+    for age, name in enumerate(("ab0", "ab1", "ab2")):
+        keep(large, KIND, name)
+        (kept,) = own_cache.rglob(f"{name[2:]}.gz")
+        os.utime(kept, (1e9 + age, 1e9 + age))
+    brought = tmp_path / "brought"
+    assert bring(KIND, "ab0", brought)  # of use again
+    keep(large, KIND, "ab3")
+    assert [bring(KIND, f"ab{number}", brought) for number in range(4)] == [True, False, True, True]
+
+
+def test_a_place_that_cannot_be_written_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(file_of(tmp_path / "no folder", b"")))
+    keep(file_of(tmp_path / "made", b"content"), KIND, "ab12")
+    assert not bring(KIND, "ab12", tmp_path / "brought")
+
+
+def test_without_a_home_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError
+
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setattr(Path, "home", no_home)
+    assert user_cache() is None
