@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from GraphExtractor.check import warn_of
+from GraphExtractor.followed_graphs import kinds_of_division, together
 from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.models.registry import find_model
-from GraphExtractor.other_sizes import first_of_kinds, sizes_of
 from GraphExtractor.permission import CodePermission
 from GraphExtractor.storage import load_or_extract, load_stored
 from phaze_common.errors import PhazeError
@@ -40,18 +40,16 @@ def load_or_extract_all(
             graphs[key] = graph
             advance(1)
     missing = [key for key in keys if key not in graphs]
-    sizes, there = sizes_of(missing), len(graphs)
+    kinds, there = kinds_of_division(keys, graphs, folder), len(graphs)
 
     def ready(count: int) -> None:
         nonlocal there
         there += count
         advance(count)
 
-    for some in (first_of_kinds(sizes), sizes):
-        while traced := [key for each in some for key in each.to_trace()]:
-            _make(traced, folder, force, code, ready)
-            ready(sum(each.derive(traced, folder) for each in some))
-    advance(len(keys) - there)  # of those of another depth, which have one trace
+    for traced in together([kind.traces() for kind in kinds]):
+        _make(traced, folder, force, code, ready)
+    advance(len(keys) - there)  # those that follow from them
     return graphs | {key: load_or_extract(key, folder, code=code) for key in missing}
 
 

@@ -1,57 +1,78 @@
-"""Graphs of other micro-batch sizes from two that were traced.
+"""Graphs of other sizes from two that were traced.
 
 Where the operators stay the same, every number of a training graph (elements, bytes, rows of
-products) is affine in the micro-batch size: shapes are products with it, or without. So two graphs
-fix the law of all others; a third one shows whether a model follows it. What is a maximum, the
-workspace, is taken of numbers that each follow the law (``LayerGraph.live_bytes``).
+products) is affine in the micro-batch size and in the inverse of a degree of parallelism, but for
+the degree itself: shapes are products with it, or without. So two graphs fix the law of all others;
+a third one shows whether a model follows it. What is a maximum, the workspace, is taken of numbers
+that each follow the law (``LayerGraph.live_bytes``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from GraphExtractor.graph import ModelGraph
-from phaze_common.array_types import IntArray
+from GraphExtractor.graph import GraphKey, ModelGraph
+from phaze_common.array_types import BoolArray, IntArray
+
+SAMPLES = "micro_batch_size"
+DEGREES = ("tp", "ep", "tp2", "cp")  # in the order in which graphs follow from others
+_LARGEST = 2**62
 
 
 @dataclass(frozen=True)
 class SizeLaw:
-    """The law through the graph ``low`` and one with a micro-batch of ``span`` samples more."""
+    """The law through the graph ``low`` and that of another value of ``axis``, a field of keys."""
 
+    axis: str
     low: ModelGraph
+    high: GraphKey
     numbers: IntArray  # of low, in the order of its fields
-    steps: IntArray  # what they grow by over the span
-    span: int
+    steps: IntArray  # what they grow by from low to high
+    proportional: BoolArray  # those that are multiples of the degree
 
     @classmethod
-    def through(cls, low: ModelGraph, high: ModelGraph) -> SizeLaw | None:
+    def through(cls, axis: str, low: ModelGraph, high: ModelGraph) -> SizeLaw | None:
         """The law; None where the graphs have other operators."""
         (form, first), (same, second) = _taken_apart(low), _taken_apart(high)
         if form != same:
             return None
-        numbers = np.array(first, np.int64)
-        span = high.key.micro_batch_size - low.key.micro_batch_size
-        return cls(low, numbers, np.array(second, np.int64) - numbers, span)
+        numbers, others = np.array(first, np.int64), np.array(second, np.int64)
+        lowest, highest = getattr(low.key, axis), getattr(high.key, axis)
+        grows = (numbers != 0) & (numbers * highest == others * lowest) & (axis != SAMPLES)
+        return cls(axis, low, high.key, numbers, others - numbers, grows)
 
-    def at(self, micro_batch_size: int) -> ModelGraph | None:
-        """The graph of another size; None where a number would not be whole."""
-        more, rest = np.divmod(
-            self.steps * (micro_batch_size - self.low.key.micro_batch_size), self.span
-        )
-        if rest.any():
+    def at(self, value: int) -> ModelGraph | None:
+        """The graph of another value; None where a number would not be whole."""
+        low, high = getattr(self.low.key, self.axis), getattr(self.high, self.axis)
+        way = Fraction(value - low, high - low)
+        if self.axis != SAMPLES:
+            way *= Fraction(high, value)
+        if int(np.abs(self.steps).max(initial=0)) * abs(way.numerator) > _LARGEST:
             return None
-        made: ModelGraph = _put_together(self.low, iter((self.numbers + more).tolist()))
-        return replace(made, key=replace(self.low.key, micro_batch_size=micro_batch_size))
+        more, rest = np.divmod(self.steps * way.numerator, way.denominator)
+        grown, left = np.divmod(self.numbers * value, low)
+        if np.where(self.proportional, left, rest).any():
+            return None
+        found = np.where(self.proportional, grown, self.numbers + more)
+        made: ModelGraph = _put_together(self.low, iter(found.tolist()))
+        return replace(made, key=with_size(self.low.key, self.axis, value))
 
     def holds_for(self, traced: ModelGraph) -> bool:
         """Whether a graph that was traced is what the law says of its size."""
-        found = self.at(traced.key.micro_batch_size)
+        found = self.at(getattr(traced.key, self.axis))
         return found is not None and _taken_apart(found) == _taken_apart(traced)
+
+
+def with_size(key: GraphKey, axis: str, value: int) -> GraphKey:
+    """``key`` with another ``value`` of ``axis``."""
+    changed: Any = {axis: value}
+    return replace(key, **changed)
 
 
 def _taken_apart(graph: ModelGraph) -> tuple[list[Any], list[int]]:

@@ -1,8 +1,9 @@
 """What a user's runs keep for each other: files by the hash of all that they were made from.
 
-They lie in the user's cache (``$XDG_CACHE_HOME/phaze``, else ``~/.cache/phaze``), from where a run
-copies what it needs into a folder of its own. The folder is bounded and may be removed at any time;
-where it cannot be written, every run makes its own.
+They lie in ``$PHAZE_CACHE``, else in the user's cache (``$XDG_CACHE_HOME/phaze``, else
+``~/.cache/phaze``), from where a run copies what it needs into a folder of its own. The folder is
+bounded and may be removed at any time; where there is none (``PHAZE_CACHE=``), or it cannot be
+written, every run makes its own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from phaze_common.files import artefact_bytes, write_atomically
 
 logger = logging.getLogger(__name__)
 
+SETTING = "PHAZE_CACHE"
 # files of one kind share their folder with those whose hash has the same first two digits
 MOST_BYTES = 2**20
 RENEWED_S = 24 * 3600.0  # a file's time says when it was last of use, to the day
@@ -68,5 +70,6 @@ def bring(kind: str, made_from: str, path: Path) -> bool:
 
 
 def _place(kind: str, made_from: str) -> Path | None:
-    folder = user_cache()
+    given = os.environ.get(SETTING)
+    folder = user_cache() if given is None else Path(given) if given else None
     return folder and folder / kind / made_from[:2] / f"{made_from[2:]}.gz"

@@ -13,6 +13,7 @@ from hypothesis import settings
 
 from GraphExtractor.graph import Attention, GraphKey, ModelGraph
 from GraphExtractor.models.registry import find_model
+from phaze_common import user_cache
 from phaze_common.compiled_code import find_place
 from phaze_common.logs import PACKAGES
 from tests.builders.traces import TraceStore
@@ -67,11 +68,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("thorough" if config.getoption("--thorough") else "default")
-    # what runs keep for other runs of the user, which here are those of all tests
-    if config.cache and not config.getoption("--thorough"):
-        os.environ["XDG_CACHE_HOME"] = str(config.cache.mkdir("user"))
-    else:
-        os.environ["XDG_CACHE_HOME"] = "/dev/null"
+    os.environ[user_cache.SETTING] = ""  # no test gets from others what it is to make
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

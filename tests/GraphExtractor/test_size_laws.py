@@ -1,4 +1,4 @@
-"""Graphs of other micro-batch sizes: what follows from two graphs is what a trace gives."""
+"""Graphs of other micro-batch sizes and degrees: what follows from two is what a trace gives."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ from pathlib import Path
 import pytest
 
 from GraphExtractor import storage
-from GraphExtractor.graph import Attention, GraphKey, ModelGraph, StageCuts, TensorLayout
+from GraphExtractor.graph import (
+    Attention,
+    GraphKey,
+    KeyExchange,
+    ModelGraph,
+    StageCuts,
+    TensorLayout,
+)
 from GraphExtractor.many import load_or_extract_all
 from GraphExtractor.models.registry import listed_models
 from GraphExtractor.permission import CodePermission
-from GraphExtractor.size_laws import SizeLaw
+from GraphExtractor.size_laws import SAMPLES, SizeLaw, with_size
 from GraphExtractor.widths import check_key
 from phaze_common.errors import InputError
 from tests.builders.traces import TraceStore
@@ -84,7 +91,7 @@ def test_numbers_of_listed_models_are_affine_in_the_micro_batch_size(
     key: GraphKey, traces: TraceStore
 ) -> None:
     graphs = {size: traces.graph(replace(key, micro_batch_size=size)) for size in (2, 3, 8)}
-    law = SizeLaw.through(graphs[2], graphs[8])
+    law = SizeLaw.through(SAMPLES, graphs[2], graphs[8])
     assert law is not None and law.holds_for(graphs[3])
     assert law.at(3) == graphs[3]
 
@@ -123,6 +130,51 @@ def test_of_many_sizes_two_are_traced_and_one_checks_them(
     before = len(traced)
     assert load_or_extract_all(keys, tmp_path, False, CodePermission(), advanced.append) == graphs
     assert len(traced) == before
+
+
+DIVIDED: list[tuple[str, dict[str, object], tuple[int, ...], int, int]] = [
+    ("cp", {"exchange": KeyExchange.GATHER}, (2, 4, 8, 16), 32, 3 + 2 + 1),
+    ("cp", {"exchange": KeyExchange.RING, "tp": 2}, (2, 4, 8, 16), 32, 3 + 2 + 1),
+    ("cp", {"exchange": KeyExchange.ULYSSES}, (2, 4, 8), 32, 3 + 2 + 1),
+    ("tp2", {"layout": TensorLayout.TWO_D, "tp": 2}, (2, 4, 8), 32, 3 + 2 + 1),
+    ("tp", {"sequence_parallel": True}, (2, 4, 8, 16), 32, 3 + 2 + 1),
+    # the last have one head each, which other operators compute
+    ("tp", {}, (2, 4, 8, 16), 16, 3 + 2 + 2 + 1),
+]
+
+
+@pytest.mark.parametrize(("axis", "others", "values", "heads", "fewest"), DIVIDED)
+def test_degrees_between_the_ends_follow_from_them(
+    axis: str,
+    others: dict[str, object],
+    values: tuple[int, ...],
+    heads: int,
+    fewest: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = f"llama:layers=3,hidden=512,heads={heads},vocabulary=2048"
+    plain = replace(GraphKey(model, 1, 128, 1), **others)  # type: ignore[arg-type]
+    keys = [
+        replace(with_size(plain, axis, value), micro_batch_size=size)
+        for value in values
+        for size in (1, 3, 4)
+    ]
+    traced = counted(monkeypatch)
+    graphs = load_or_extract_all(keys, tmp_path, False, CodePermission(), lambda _: None)
+    assert len(traced) == fewest
+    for key in keys:
+        assert graphs[key] == storage.load_or_extract(key, tmp_path / "alone")
+
+
+def test_what_is_stored_helps_others_to_follow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys, code = keys_of(TINY, (1,)), CodePermission()
+    load_or_extract_all(keys[:4], tmp_path, False, code, lambda _: None)
+    traced, advanced = counted(monkeypatch), list[int]()
+    assert len(load_or_extract_all(keys, tmp_path, False, code, advanced.append)) == len(keys)
+    assert [key.micro_batch_size for key in traced] == [8] and sum(advanced) == len(keys)
 
 
 @pytest.mark.parametrize(

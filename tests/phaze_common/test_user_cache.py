@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from phaze_common.user_cache import MOST_BYTES, bring, keep, user_cache
+from phaze_common.user_cache import MOST_BYTES, SETTING, bring, keep, user_cache
 
 KIND = "things"
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv(SETTING)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "phaze"
 
@@ -41,6 +42,16 @@ def test_what_was_longest_of_no_use_gives_way(tmp_path: Path, own_cache: Path) -
     assert bring(KIND, "ab0", brought)  # of use again
     keep(large, KIND, "ab3")
     assert [bring(KIND, f"ab{number}", brought) for number in range(4)] == [True, False, True, True]
+
+
+def test_the_folder_may_be_another_or_none(
+    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SETTING, str(tmp_path / "another"))
+    keep(file_of(tmp_path / "made", b"content"), KIND, "ab12")
+    assert bring(KIND, "ab12", tmp_path / "brought") and not own_cache.exists()
+    monkeypatch.setenv(SETTING, "")
+    assert not bring(KIND, "ab12", tmp_path / "brought")
 
 
 def test_a_place_that_cannot_be_written_keeps_nothing(

@@ -17,12 +17,12 @@ from phaze.settings.problem import hardware_of, search_problem
 from phaze.settings.request import Request, settings_for
 from phaze.settings.resolve import resolve
 from phaze.studies.explain.constraints import constraint_of
-from phaze_common.compiled_code import user_cache
 from phaze_common.errors import InputError
 from phaze_common.numbers import number
 from phaze_common.progress import Progress
 from phaze_common.run_files import STUDY
 from phaze_common.setting_fields import Mode
+from phaze_common.user_cache import user_cache
 from Solver.designs.re_solve import PricedHardware, priced
 from Solver.designs.search_context import SearchContext, Stores
 from Solver.hardware import DesignedChips, Hardware
