@@ -4,9 +4,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from phaze_common.compiled_code import user_cache
 from phaze_common.echo import steers
 from phaze_common.errors import InputError
+from phaze_common.user_cache import user_cache
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RUNS = "runs"  # in the user's cache
