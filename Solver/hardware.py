@@ -55,6 +55,20 @@ def pricing_version() -> str:
     return code_version(*PRICING_ROOMS)
 
 
+def graph_content(graph: ModelGraph) -> str:
+    """Content key of a graph, wherever it is kept."""
+    return content_key(to_json(graph).decode())
+
+
+def layer_times_path(
+    folder: Path, graph: ModelGraph, fingerprint: str, groups: LayerGroups
+) -> Path:
+    """Where the layer times of ``graph`` on hardware with that ``fingerprint`` are kept: named by
+    everything that decides them, so ``folder`` may be shared by all runs."""
+    key = content_key(fingerprint, pricing_version(), graph_content(graph), groups)
+    return folder / graph.key.label / f"layer_times-{key}.npz"
+
+
 @dataclass(frozen=True, eq=False)
 class PricedGraph:
     """Layer costs of one graph on every configuration, by recomputation mode; ``least`` is what no
@@ -391,8 +405,7 @@ class DesignedChips(Hardware):
         table = populate_estimates(*what) if folder is None else load_or_populate(*what, folder)
         path = None
         if folder is not None:
-            key = content_key(self.fingerprint, pricing_version(), to_json(graph).decode(), groups)
-            path = folder / graph.key.label / f"layer_times-{key}.npz"
+            path = layer_times_path(folder, graph, self.fingerprint, groups)
         scheduled = scheduled_graph(graph, table, self._network(graph, groups), self.solver, path)
         self._scheduled[graph.key, groups] = scheduled
         return _by_mode(scheduled, modes)

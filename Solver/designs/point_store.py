@@ -44,10 +44,10 @@ class PointStore:
     """Files in a folder that belongs to one point group; the folder's name is the hash of the
     group's inputs.
 
-    Without a folder nothing is kept."""
+    Without a folder nothing is kept; with ``only_bounds`` those are read and nothing is written."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path | None, *, only_bounds: bool = False) -> None:
+        self._folder, self._only_bounds = folder, only_bounds
 
     @property
     def name(self) -> str:
@@ -66,17 +66,18 @@ class PointStore:
         stored = load_or_set_aside(path, lambda file: load_arrays(StoredBounds, file))
         if stored is None:
             stored = StoredBounds(compute(asked))
-            store_arrays(path, stored)
+            if not self._only_bounds:
+                store_arrays(path, stored)
         return stored.bound_s
 
     def append(self, batch: StoredPoints) -> None:
         """Write one batch; it is on disk when this returns. Equal batches have equal names."""
-        if self._folder is not None:
+        if self._folder is not None and not self._only_bounds:
             store_arrays(self._folder / f"points-{content_key(batch.points.tolist())}.npz", batch)
 
     def load(self) -> list[StoredPoints]:
         """All stored batches; damaged ones are set aside, and their points evaluated again."""
-        if self._folder is None:
+        if self._folder is None or self._only_bounds:
             return []
         paths = sorted(self._folder.glob("points-*.npz"))
         batches = [

@@ -20,7 +20,7 @@ from phaze_common.numbers import number
 from Solver.best_first import ROUNDING
 from Solver.designs.costs import ModelShapes
 from Solver.designs.model_shapes import model_shapes
-from Solver.designs.points import PointGroup
+from Solver.designs.point_groups import point_group
 from Solver.designs.search_context import SearchContext
 from Solver.designs.search_criteria import SearchCriteria
 from Solver.designs.shape_dominance import undominated
@@ -46,10 +46,10 @@ def proven_shapes(context: SearchContext, shapes: ModelShapes) -> ModelShapes:
     for node_limit in (NodeLimit.QUICK, NodeLimit.THOROUGH):
         tried = np.zeros((len(shapes.shapes), context.hardware.configurations), np.bool_)
         # What is scheduled anew may dominate less
-        while (wanted := _open(context, shapes, node_limit) & ~tried).any():
+        while (wanted := (still_open := _open(context, shapes, node_limit)) & ~tried).any():
             shapes = _refined(context, shapes, wanted, node_limit)
             tried |= wanted
-    left = int(_open(context, shapes, NodeLimit.THOROUGH).any(axis=0).sum())
+    left = int(still_open.any(axis=0).sum())
     if left:
         label = shapes.shapes[0].graph.key.label
         logger.warning(
@@ -84,7 +84,7 @@ def _could_be_best(context: SearchContext, shapes: ModelShapes) -> Chosen:
     could = np.zeros(context.hardware.configurations * len(shapes.shapes), np.bool_)
     larger_memory = None
     for size in sorted(context.problem.memory_bytes, reverse=True):
-        group = PointGroup.of(context, shapes, size, larger_memory=larger_memory)
+        group = point_group(context, shapes, size, larger_memory, only_bounds=True)
         group.evaluate(np.argsort(-group.undominated_bound(objective), kind="stable")[:INCUMBENTS])
         incumbent = group.objective(objective).max() * (1.0 - ROUNDING)
         could |= group.undominated_bound(objective) >= incumbent
