@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.design_space import DesignSpace, ReferenceChip
 from Estimator.chips.latency_table import load_or_populate, populate_estimates
+from Estimator.chips.on_chip import OnChipMemo, on_chip_memo
 from Estimator.chips.tensor_core import JOULES_PER_PJ
 from Estimator.cost_model import OperatorCostModel
 from Estimator.coverage import PricedByBytes, priced_by_bytes, unknown_functions
@@ -315,6 +316,7 @@ class DesignedChips(Hardware):
     known_metrics: ChipMetrics | None = (
         None  # of chips whose memory and clock the platform has, and whose links the cluster
     )
+    on_chip: OnChipMemo = field(default_factory=on_chip_memo)  # of whatever chips and platforms
     _scheduled: dict[tuple[GraphKey, LayerGroups], ScheduledGraph] = field(default_factory=dict)
 
     @property
@@ -402,7 +404,10 @@ class DesignedChips(Hardware):
         if (graph.key, groups) in self._scheduled:
             return _by_mode(self._scheduled[graph.key, groups], modes)
         what = (graph,), self.accelerators, self.platform
-        table = populate_estimates(*what) if folder is None else load_or_populate(*what, folder)
+        if folder is None:
+            table = populate_estimates(*what, self.on_chip)
+        else:
+            table = load_or_populate(*what, folder, self.on_chip)
         path = None
         if folder is not None:
             path = layer_times_path(folder, graph, self.fingerprint, groups)

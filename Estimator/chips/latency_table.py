@@ -2,8 +2,9 @@
 lookup per accelerator."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from Estimator.chips.accelerator import AcceleratorSet, Platform, TensorCores
 from Estimator.chips.core_rates import CoreRates
+from Estimator.chips.on_chip import OnChipMemo
 from Estimator.chips.part_prices import Lookup, Parts, Priced, piece_times
 from Estimator.chips.signatures import DistinctWork, distinct_work, sent_bytes
 from Estimator.chips.signatures import occupies as occupies
@@ -246,15 +248,23 @@ def _fingerprint(accelerators: AcceleratorSet, platform: Platform) -> str:
 
 
 def populate_estimates(
-    graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform
+    graphs: Sequence[ModelGraph],
+    accelerators: AcceleratorSet,
+    platform: Platform,
+    known: OnChipMemo | None = None,
 ) -> LatencyTable:
     """Price all distinct operators of ``graphs`` on all distinct core configurations of
-    ``accelerators``."""
-    return priced_parts(distinct_work(graphs), accelerators, platform, TensorCoreModel)
+    ``accelerators``; ``known`` are products that were priced before."""
+    model = partial(TensorCoreModel, known=known)
+    return priced_parts(distinct_work(graphs), accelerators, platform, model)
 
 
 def load_or_populate(
-    graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform, folder: Path
+    graphs: Sequence[ModelGraph],
+    accelerators: AcceleratorSet,
+    platform: Platform,
+    folder: Path,
+    known: OnChipMemo | None = None,
 ) -> LatencyTable:
     """As ``populate_estimates``, kept under ``folder/<model>/``; a file is found again only by
     equal inputs and equal code.
@@ -276,17 +286,13 @@ def load_or_populate(
     stored = load_or_set_aside(path, load)
     if stored is not None:
         return stored
-    table = priced_parts(work, accelerators, platform, TensorCoreModel)
+    table = priced_parts(work, accelerators, platform, partial(TensorCoreModel, known=known))
     _store(path, table)
     return table
 
 
 class TensorPrices(Protocol):
     """What prices products on tensor cores: ``TensorCoreModel``, or a bound of it."""
-
-    def __init__(
-        self, cores: TensorCores, platform: Platform, rates: CoreRates | None = None
-    ) -> None: ...
 
     def estimate(self, work: TensorWork) -> CoreEstimate:
         """Prices of one piece of work; arrays of shape (cores,)."""
@@ -296,7 +302,7 @@ def priced_parts(
     work: DistinctWork,
     accelerators: AcceleratorSet,
     platform: Platform,
-    tensor_prices: type[TensorPrices],
+    tensor_prices: Callable[[TensorCores, Platform, CoreRates], TensorPrices],
 ) -> LatencyTable:
     """Prices of ``work`` on all distinct cores of ``accelerators``, its products by
     ``tensor_prices``."""
