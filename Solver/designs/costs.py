@@ -143,7 +143,7 @@ class PricedShapes:
     ) -> None:
         self.context, self.model, self.plans = context, model, plans
         self._placements = placements or {}
-        self._graphs, self._modes = graphs, tuple(dict.fromkeys(shape.recompute for shape in plans))
+        self.graphs, self._modes = graphs, tuple(dict.fromkeys(shape.recompute for shape in plans))
         self._priced: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
         self._stages: dict[LayerSizes, StageGraph] = {}  # which lie the same wherever groups do
 
@@ -152,7 +152,7 @@ class PricedShapes:
 
     def graph(self, number: int) -> ModelGraph:
         """The graph of a shape."""
-        return self._graphs[self.model.graph_key(self.plans[number])]
+        return self.graphs[self.model.graph_key(self.plans[number])]
 
     def shape(self, number: int) -> Shape | None:
         """A shape, None where it has no plan."""
