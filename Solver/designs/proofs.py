@@ -3,7 +3,7 @@ as short as can be.
 
 All configurations are scheduled under a small node limit first. A configuration that another one
 dominates, in every layer and in what else the search optimises, however short its own schedules
-could be, is left without a proof. The others are scheduled under a larger limit, and under the
+could be, is left without a proof. The others are scheduled under larger limits, and under the
 largest only those that could still be the best."""
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def proven_shapes_of_models(context: SearchContext) -> list[ModelShapes]:
 
 def proven_shapes(context: SearchContext, shapes: ModelShapes) -> ModelShapes:
     """``shapes`` with the schedules of all configurations that could matter proven if possible."""
-    for node_limit in (NodeLimit.QUICK, NodeLimit.THOROUGH):
+    for node_limit in (NodeLimit.SHORT, NodeLimit.QUICK, NodeLimit.THOROUGH):
         tried = np.zeros((len(shapes.shapes), context.hardware.configurations), np.bool_)
         # What is scheduled anew may dominate less
         while (wanted := (still_open := _open(context, shapes, node_limit)) & ~tried).any():
@@ -67,7 +67,7 @@ def _open(context: SearchContext, shapes: ModelShapes, node_limit: NodeLimit) ->
     criteria = SearchCriteria.of(context.problem)
     unproven = np.stack([(shape.excess > 1.0) & shape.fits(largest) for shape in shapes.shapes])
     # what one model's best dominates may be the best of all
-    if several and node_limit is NodeLimit.QUICK:
+    if several and node_limit is not NodeLimit.THOROUGH:
         return unproven
     for rows, shape in zip(unproven, shapes.shapes, strict=True):
         if rows.any():

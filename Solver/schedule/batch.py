@@ -125,25 +125,22 @@ def _solved(component: Component, cases: Cases, node_limit: int) -> Timings:
     timings.start[:, topological[1:]] = ends[:, :-1]
     timings.makespan[:] = timings.lower[:] = 1.0
     timings.all_mode[:] = cases.shortest < cases.single
-    t = _tables(component)
-    bound, no_weights = np.zeros(len(ends)), np.zeros((0, 0, 0))
-    _in_threads(len(ends), lambda part: bound_many(t, cases.some(part), bound[part], no_weights))
-    unproven = np.flatnonzero((bound < 1.0 - TOLERANCE) & (ends[:, -1] > 0))
-    timings.lower[unproven] = bound[unproven]
-    if node_limit == 0 or len(unproven) == 0 or len(topological) > WORD:
-        return timings
-    left = cases.some(unproven)
-    found = empty_timings(*left.single.shape)
+    t, searched = _tables(component), node_limit > 0 and len(topological) <= WORD
 
     def solve(part: slice) -> None:
-        some = left.some(part)
-        weights = np.zeros((len(some.single), WEIGHTINGS, len(topological)))
-        bound_many(t, some, found.lower[part], weights)
-        search_many(t, some, weights, node_limit, found.some(part))
+        some, bound = cases.some(part), np.zeros(part.stop - part.start)
+        weights = np.zeros((len(bound) if searched else 0, WEIGHTINGS, len(topological)))
+        bound_many(t, some, bound, weights)
+        left = np.flatnonzero((bound < 1.0 - TOLERANCE) & (ends[part, -1] > 0))
+        timings.lower[part][left] = bound[left]
+        if searched and len(left):
+            found = empty_timings(len(left), len(topological))
+            found.lower[:] = bound[left]
+            search_many(t, some.some(left), weights[left], node_limit, found)
+            for every, mine in zip(timings, found, strict=True):
+                every[part][left] = mine
 
-    _in_threads(len(unproven), solve)
-    for whole, part in zip(timings, found, strict=True):
-        whole[unproven] = part
+    _in_threads(len(ends), solve)
     return timings
 
 

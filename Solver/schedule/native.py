@@ -1,5 +1,7 @@
 """The native exact solver, the default: no licence, no external software."""
 
+from functools import cached_property
+
 import numpy as np
 
 from Estimator.plans.results import Status
@@ -21,7 +23,12 @@ from Solver.schedule.timeline import Timing, complete, without_schedule
 # load
 NODES_PER_S = 2_000_000
 # per component and accelerator; some 0.8 s at most
-NODES = {NodeLimit.FIRST: 200, NodeLimit.QUICK: 20_000, NodeLimit.THOROUGH: 4_000_000}
+NODES = {
+    NodeLimit.FIRST: 200,
+    NodeLimit.SHORT: 2_000,
+    NodeLimit.QUICK: 20_000,
+    NodeLimit.THOROUGH: 4_000_000,
+}
 SOLVED_BYTES = 128 * 2**20  # of schedules of components that are held
 PROVEN = 2e-9  # relative gap at which a search that ended is told from one that was stopped
 
@@ -31,11 +38,10 @@ class NativeSolver(ScheduleSolver):
 
     name = "native"
 
-    def __init__(self) -> None:
+    @cached_property
+    def _solved(self) -> BoundedMemo[Timings]:
         # layers share what they consist of, and another network changes none of the rest
-        self._solved = BoundedMemo[Timings](
-            SOLVED_BYTES, lambda timings: sum(each.nbytes for each in timings)
-        )
+        return BoundedMemo(SOLVED_BYTES, lambda timings: sum(each.nbytes for each in timings))
 
     def is_available(self) -> bool:
         """Always."""
