@@ -23,7 +23,8 @@ def point_group(
 ) -> PointGroup:
     """The points of one model, micro-batch and memory size, with what an earlier run finished; with
     ``only_bounds`` no more than its bounds, and nothing new is stored."""
-    store = PointStore(points_folder(context, shapes, memory_bytes), only_bounds=only_bounds)
+    folder = points_folder(context, shapes, memory_bytes)
+    store = PointStore(folder, only_bounds=only_bounds, known=context.known_bounds)
     return PointGroup.of(context, shapes, memory_bytes, store, larger_memory)
 
 
