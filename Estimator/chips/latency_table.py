@@ -31,7 +31,7 @@ from Estimator.cost_model import (
     PricedOperators,
     collective_positions,
 )
-from GraphExtractor.graph import DTYPE_BYTES, ModelGraph, OperatorGraph
+from GraphExtractor.graph import DTYPE_BYTES, GraphKey, ModelGraph, OperatorGraph
 from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.arrays import read_arrays, write_arrays
 from phaze_common.errors import ArtefactError, InputError
@@ -273,12 +273,7 @@ def load_or_populate(
         PhazeError: the estimates cannot be written.
     """
     work = distinct_work(graphs)
-    key = content_key(
-        code_version(*PRICED_BY), _fingerprint(accelerators, platform), to_json(work).decode()
-    )
-    named = graphs[0].key
-    name = f"{named.label}_mbs_{named.micro_batch_size}_sl_{named.sequence_length}_{key}.npz"
-    path = folder / named.label / name
+    path = table_path(folder, graphs[0].key, work, _fingerprint(accelerators, platform))
 
     def load(path: Path) -> LatencyTable:
         return _load(path, accelerators, platform, work)
@@ -289,6 +284,14 @@ def load_or_populate(
     table = priced_parts(work, accelerators, platform, partial(TensorCoreModel, known=known))
     _store(path, table)
     return table
+
+
+def table_path(folder: Path, named: GraphKey, work: DistinctWork, fingerprint: str) -> Path:
+    """Where prices of ``work`` on chips with that ``fingerprint`` are kept: named by everything
+    that decides them, so ``folder`` may be shared by all runs."""
+    key = content_key(code_version(*PRICED_BY), fingerprint, to_json(work).decode())
+    name = f"{named.label}_mbs_{named.micro_batch_size}_sl_{named.sequence_length}_{key}.npz"
+    return folder / named.label / name
 
 
 class TensorPrices(Protocol):
