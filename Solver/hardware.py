@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.design_space import DesignSpace, ReferenceChip
 from Estimator.chips.latency_table import load_or_populate, populate_estimates
+from Estimator.chips.on_chip import OnChipMemo, on_chip_memo
 from Estimator.chips.tensor_core import JOULES_PER_PJ
 from Estimator.cost_model import OperatorCostModel
 from Estimator.coverage import PricedByBytes, priced_by_bytes, unknown_functions
@@ -53,6 +54,20 @@ PRICING_ROOMS = tuple(_ROOT / room for room in ("Estimator", "Solver"))
 def pricing_version() -> str:
     """Hash of the code that decides a price."""
     return code_version(*PRICING_ROOMS)
+
+
+def graph_content(graph: ModelGraph) -> str:
+    """Content key of a graph, wherever it is kept."""
+    return content_key(to_json(graph).decode())
+
+
+def layer_times_path(
+    folder: Path, graph: ModelGraph, fingerprint: str, groups: LayerGroups
+) -> Path:
+    """Where the layer times of ``graph`` on hardware with that ``fingerprint`` are kept: named by
+    everything that decides them, so ``folder`` may be shared by all runs."""
+    key = content_key(fingerprint, pricing_version(), graph_content(graph), groups)
+    return folder / graph.key.label / f"layer_times-{key}.npz"
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,6 +316,7 @@ class DesignedChips(Hardware):
     known_metrics: ChipMetrics | None = (
         None  # of chips whose memory and clock the platform has, and whose links the cluster
     )
+    on_chip: OnChipMemo = field(default_factory=on_chip_memo)  # of whatever chips and platforms
     _scheduled: dict[tuple[GraphKey, LayerGroups], ScheduledGraph] = field(default_factory=dict)
 
     @property
@@ -388,11 +404,13 @@ class DesignedChips(Hardware):
         if (graph.key, groups) in self._scheduled:
             return _by_mode(self._scheduled[graph.key, groups], modes)
         what = (graph,), self.accelerators, self.platform
-        table = populate_estimates(*what) if folder is None else load_or_populate(*what, folder)
+        if folder is None:
+            table = populate_estimates(*what, self.on_chip)
+        else:
+            table = load_or_populate(*what, folder, self.on_chip)
         path = None
         if folder is not None:
-            key = content_key(self.fingerprint, pricing_version(), to_json(graph).decode(), groups)
-            path = folder / graph.key.label / f"layer_times-{key}.npz"
+            path = layer_times_path(folder, graph, self.fingerprint, groups)
         scheduled = scheduled_graph(graph, table, self._network(graph, groups), self.solver, path)
         self._scheduled[graph.key, groups] = scheduled
         return _by_mode(scheduled, modes)

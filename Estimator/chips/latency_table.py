@@ -2,8 +2,9 @@
 lookup per accelerator."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from Estimator.chips.accelerator import AcceleratorSet, Platform, TensorCores
 from Estimator.chips.core_rates import CoreRates
+from Estimator.chips.on_chip import OnChipMemo
 from Estimator.chips.part_prices import Lookup, Parts, Priced, piece_times
 from Estimator.chips.signatures import DistinctWork, distinct_work, sent_bytes
 from Estimator.chips.signatures import occupies as occupies
@@ -29,7 +31,7 @@ from Estimator.cost_model import (
     PricedOperators,
     collective_positions,
 )
-from GraphExtractor.graph import DTYPE_BYTES, ModelGraph, OperatorGraph
+from GraphExtractor.graph import DTYPE_BYTES, GraphKey, ModelGraph, OperatorGraph
 from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.arrays import read_arrays, write_arrays
 from phaze_common.errors import ArtefactError, InputError
@@ -246,15 +248,23 @@ def _fingerprint(accelerators: AcceleratorSet, platform: Platform) -> str:
 
 
 def populate_estimates(
-    graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform
+    graphs: Sequence[ModelGraph],
+    accelerators: AcceleratorSet,
+    platform: Platform,
+    known: OnChipMemo | None = None,
 ) -> LatencyTable:
     """Price all distinct operators of ``graphs`` on all distinct core configurations of
-    ``accelerators``."""
-    return priced_parts(distinct_work(graphs), accelerators, platform, TensorCoreModel)
+    ``accelerators``; ``known`` are products that were priced before."""
+    model = partial(TensorCoreModel, known=known)
+    return priced_parts(distinct_work(graphs), accelerators, platform, model)
 
 
 def load_or_populate(
-    graphs: Sequence[ModelGraph], accelerators: AcceleratorSet, platform: Platform, folder: Path
+    graphs: Sequence[ModelGraph],
+    accelerators: AcceleratorSet,
+    platform: Platform,
+    folder: Path,
+    known: OnChipMemo | None = None,
 ) -> LatencyTable:
     """As ``populate_estimates``, kept under ``folder/<model>/``; a file is found again only by
     equal inputs and equal code.
@@ -263,12 +273,7 @@ def load_or_populate(
         PhazeError: the estimates cannot be written.
     """
     work = distinct_work(graphs)
-    key = content_key(
-        code_version(*PRICED_BY), _fingerprint(accelerators, platform), to_json(work).decode()
-    )
-    named = graphs[0].key
-    name = f"{named.label}_mbs_{named.micro_batch_size}_sl_{named.sequence_length}_{key}.npz"
-    path = folder / named.label / name
+    path = table_path(folder, graphs[0].key, work, _fingerprint(accelerators, platform))
 
     def load(path: Path) -> LatencyTable:
         return _load(path, accelerators, platform, work)
@@ -276,17 +281,21 @@ def load_or_populate(
     stored = load_or_set_aside(path, load)
     if stored is not None:
         return stored
-    table = priced_parts(work, accelerators, platform, TensorCoreModel)
+    table = priced_parts(work, accelerators, platform, partial(TensorCoreModel, known=known))
     _store(path, table)
     return table
 
 
+def table_path(folder: Path, named: GraphKey, work: DistinctWork, fingerprint: str) -> Path:
+    """Where prices of ``work`` on chips with that ``fingerprint`` are kept: named by everything
+    that decides them, so ``folder`` may be shared by all runs."""
+    key = content_key(code_version(*PRICED_BY), fingerprint, to_json(work).decode())
+    name = f"{named.label}_mbs_{named.micro_batch_size}_sl_{named.sequence_length}_{key}.npz"
+    return folder / named.label / name
+
+
 class TensorPrices(Protocol):
     """What prices products on tensor cores: ``TensorCoreModel``, or a bound of it."""
-
-    def __init__(
-        self, cores: TensorCores, platform: Platform, rates: CoreRates | None = None
-    ) -> None: ...
 
     def estimate(self, work: TensorWork) -> CoreEstimate:
         """Prices of one piece of work; arrays of shape (cores,)."""
@@ -296,7 +305,7 @@ def priced_parts(
     work: DistinctWork,
     accelerators: AcceleratorSet,
     platform: Platform,
-    tensor_prices: type[TensorPrices],
+    tensor_prices: Callable[[TensorCores, Platform, CoreRates], TensorPrices],
 ) -> LatencyTable:
     """Prices of ``work`` on all distinct cores of ``accelerators``, its products by
     ``tensor_prices``."""

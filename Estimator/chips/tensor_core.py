@@ -32,7 +32,8 @@ from Estimator.chips.accelerator import Dataflow, Platform, TensorCores
 from Estimator.chips.area import l2_bytes
 from Estimator.chips.attention import attention_traffic
 from Estimator.chips.core_rates import CoreRates
-from Estimator.chips.score_tiles import BACKWARD, FORWARD, Executed, executed
+from Estimator.chips.on_chip import OnChip, OnChipMemo, OnChipPrices, decisive, on_chip_memo
+from Estimator.chips.score_tiles import BACKWARD, FORWARD, Executed, ScoreAxes, executed
 from Estimator.chips.splits import Splits, enumerate_splits
 from Estimator.chips.systolic import SystolicTime, divide_up, pipelined_time
 from Estimator.chips.tiling import ACCUMULATOR_BYTES, tile_traffic
@@ -149,22 +150,6 @@ class _Chosen:
 
 
 @dataclass(frozen=True, eq=False)
-class _OnChip:
-    """Cycles between the GLB and the arrays and those of the arrays alone, GLB and L2 bytes, MACs;
-    arrays (configurations,)."""
-
-    cycles: FloatArray
-    compute_cycles: FloatArray
-    glb_bytes: FloatArray
-    l2_bytes: FloatArray
-    macs: FloatArray
-
-    def times(self, steps: int) -> _OnChip:
-        """``steps`` such products one after another."""
-        return fieldwise(lambda value: value * steps, self)
-
-
-@dataclass(frozen=True, eq=False)
 class _Price:
     """Seconds, those of arithmetic alone, joules and HBM bytes; arrays of shape
     (configurations,)."""
@@ -179,9 +164,14 @@ class TensorCoreModel:
     """Prices work on the given configurations; what depends on these alone is computed once."""
 
     def __init__(
-        self, cores: TensorCores, platform: Platform, rates: CoreRates | None = None
+        self,
+        cores: TensorCores,
+        platform: Platform,
+        rates: CoreRates | None = None,
+        known: OnChipMemo | None = None,
     ) -> None:
-        """Of ``cores`` on ``platform``; ``rates`` where they differ in memory and clock."""
+        """Of ``cores`` on ``platform``; ``rates`` where they differ in memory and clock. ``known``
+        are products that were priced before."""
         self.platform, self.rates = platform, rates or CoreRates.of(platform, len(cores))
         arrays, array_of = np.unique(
             np.stack([cores.depth, cores.width], axis=1), axis=0, return_inverse=True
@@ -201,6 +191,8 @@ class TensorCoreModel:
         self._hbm_bytes_per_cycle = self.rates.hbm_bytes_per_s / self.rates.frequency_hz
         self._glb_pj = self.rates.global_buffer_pj(cores.glb_bytes)
         self._l2_pj = self.rates.sram_pj(self._l2_capacities[self._l2_of][self._array_of])
+        self._known = on_chip_memo() if known is None else known
+        self._decisive = decisive(cores, platform)
 
     def estimate(self, work: TensorWork) -> CoreEstimate:
         """Price ``work`` on all configurations: on one core with its share of the chip, and on all
@@ -209,20 +201,16 @@ class TensorCoreModel:
         if any(gemm.dependent for gemm in work.gemms):  # one step stands for all
             (whole,) = work.gemms
             products, steps = (replace(whole, batch=1, dependent=False),), whole.batch
-        spreads = [self._spread(gemm) for gemm in products]
         single, spread = [], []
-        for dataflow in self.platform.dataflows:
+        on_chip = [
+            self._on_chip(gemm, work.mask, axes)
+            for gemm, axes in zip(products, _score_axes(work), strict=True)
+        ]
+        for place, dataflow in enumerate(self.platform.dataflows):
             load, behind = self._hbm_traffic(work, dataflow)
             fill = steps * len(products) * self._time(dataflow, 1, 1, 1, 1).fill[self._array_of]
-            parts = list(zip(products, spreads, self._executed(work, dataflow), strict=True))
-            on_one = [
-                self._on_one_core(gemm, ways, dataflow, part).times(steps)
-                for gemm, ways, part in parts
-            ]
-            on_all = [
-                self._on_all_cores(gemm, ways, dataflow, part).times(steps)
-                for gemm, ways, part in parts
-            ]
+            on_one = [each[place].single.times(steps) for each in on_chip]
+            on_all = [each[place].spread.times(steps) for each in on_chip]
             tilings = load[:, self._single_capacity], behind[:, self._single_capacity]
             single.append(self._price(work, on_one, fill, *tilings, self._core_share))
             tilings = load[:, self._all_capacity], behind[:, self._all_capacity]
@@ -238,6 +226,25 @@ class TensorCoreModel:
             single_arithmetic_s=one.arithmetic_s,
             all_arithmetic_s=every.arithmetic_s,
         )
+
+    def _on_chip(
+        self, gemm: Gemm, mask: ScoreMask | None, axes: ScoreAxes
+    ) -> tuple[OnChipPrices, ...]:
+        """One product under every dataflow; a mask on its ``axes`` leaves a part of it."""
+
+        def priced() -> tuple[OnChipPrices, ...]:
+            move, ways = (
+                divide_up(self._rows, self.platform.weight_rows_per_cycle),
+                self._spread(gemm),
+            )
+            found = []
+            for dataflow in self.platform.dataflows:
+                part = executed(mask, axes, dataflow, self._rows, self._columns, move)
+                what = gemm, ways, dataflow, part
+                found.append(OnChipPrices(self._on_one_core(*what), self._on_all_cores(*what)))
+            return tuple(found)
+
+        return self._known.value((self._decisive, gemm, mask, axes), priced)
 
     def _spread(self, gemm: Gemm) -> _Spread:
         splits = enumerate_splits(gemm, int(self._nums[-1]))
@@ -311,20 +318,7 @@ class TensorCoreModel:
             ) * element + 2 * m * n * row_folds * ACCUMULATOR_BYTES
         return gemm.batch * traffic[self._array_of]
 
-    def _executed(self, work: TensorWork, dataflow: Dataflow) -> list[Executed]:
-        """What is left of each product under a mask, alike however its cores split it: parts are
-        dealt out evenly."""
-        axes = FORWARD if len(work.gemms) == len(FORWARD) else BACKWARD
-        if work.mask is None:
-            axes = axes[:1] * len(work.gemms)
-        move = divide_up(self._rows, self.platform.weight_rows_per_cycle)
-        return [
-            executed(work.mask, each, dataflow, self._rows, self._columns, move) for each in axes
-        ]
-
-    def _on_one_core(
-        self, gemm: Gemm, ways: _Spread, dataflow: Dataflow, part: Executed
-    ) -> _OnChip:
+    def _on_one_core(self, gemm: Gemm, ways: _Spread, dataflow: Dataflow, part: Executed) -> OnChip:
         """Undivided, on one core with its share of the GLB bandwidth."""
         steady = (self._time(dataflow, gemm.batch, gemm.m, gemm.k, gemm.n).steady * part.cycles)[
             self._array_of
@@ -333,13 +327,13 @@ class TensorCoreModel:
         glb_bytes = ways.doubling_bytes[0, self._array_of] * done
         glb_cycles = glb_bytes / (self.platform.glb_bandwidth_bytes_per_cycle * self._core_share)
         cycles = np.maximum(steady, glb_cycles)
-        return _OnChip(
+        return OnChip(
             cycles, steady, glb_bytes, self._l2_traffic(gemm, dataflow) * done, gemm.macs * done
         )
 
     def _on_all_cores(
         self, gemm: Gemm, ways: _Spread, dataflow: Dataflow, part: Executed
-    ) -> _OnChip:
+    ) -> OnChip:
         """The fastest split over at most all cores, with all of the GLB bandwidth.
 
         Splits into powers of two come first; of the others those alone are priced in full that may
@@ -368,7 +362,7 @@ class TensorCoreModel:
         done = part.work[self._array_of]
         chosen_cycles, compute_cycles, chosen_bytes = found
         l2_traffic = self._l2_traffic(gemm, dataflow) * done
-        return _OnChip(chosen_cycles, compute_cycles, chosen_bytes, l2_traffic, gemm.macs * done)
+        return OnChip(chosen_cycles, compute_cycles, chosen_bytes, l2_traffic, gemm.macs * done)
 
     def _with_others(
         self,
@@ -461,7 +455,7 @@ class TensorCoreModel:
     def _price(
         self,
         work: TensorWork,
-        on_chip: list[_OnChip],
+        on_chip: list[OnChip],
         fill: FloatArray,
         load: FloatArray,
         behind: FloatArray,
@@ -490,6 +484,14 @@ class TensorCoreModel:
             + hbm_bytes * rates.hbm_pj
         )
         return _Price(seconds, arithmetic_s, energy_pj * JOULES_PER_PJ, hbm_bytes)
+
+
+def _score_axes(work: TensorWork) -> tuple[ScoreAxes, ...]:
+    """Where each product has the scores that a mask is on; alike where there is none.
+
+    What is left of a product is so however its cores split it: parts are dealt out evenly."""
+    axes = FORWARD if len(work.gemms) == len(FORWARD) else BACKWARD
+    return axes if work.mask is not None else axes[:1] * len(work.gemms)
 
 
 def _recurrent_traffic(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,9 @@ from Estimator.plans.groups import LayerGroups
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes
 from GraphExtractor.graph import GraphKey, ModelGraph
 from phaze_common.array_types import FloatArray, IntArray
+from Solver.chip_metrics import ChipMetrics
 from Solver.designs.search_context import Placements, SearchContext
+from Solver.designs.search_criteria import SearchCriteria
 from Solver.hardware import Hardware, PricedGraph
 from Solver.paths.stage_graph import StageGraph
 from Solver.plans.shape_bounds import NONE_PRUNED, PrunedShapes
@@ -52,12 +54,23 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
+class Dominators:
+    """For every configuration with ``metrics`` one that dominates it, or -1; (configurations,)."""
+
+    metrics: ChipMetrics
+    rows: IntArray
+
+
+@dataclass(frozen=True, eq=False)
 class Shape:
-    """What decides the seconds of a layer: tp, cp, ep and places, micro-batch, recomputation."""
+    """What decides the seconds of a layer: tp, cp, ep and places, micro-batch, recomputation.
+
+    ``dominators`` are those found so far, by criteria and by the configurations they are among."""
 
     plan: UniformPlan
     graph: ModelGraph
     parts: tuple[Part, ...]
+    dominators: dict[tuple[SearchCriteria, bytes], Dominators] = field(default_factory=dict)
 
     @cached_property
     def excess(self) -> FloatArray:
@@ -106,7 +119,7 @@ class Shape:
                 parts.append(part)
             else:
                 parts.append(replace(part, costs=found.costs[mode], least=found.least[mode]))
-        return replace(self, parts=tuple(parts))
+        return replace(self, parts=tuple(parts), dominators={})
 
 
 def pass_seconds(costs: LayerCosts, rows: IntArray | slice = slice(None)) -> FloatArray:
@@ -143,7 +156,7 @@ class PricedShapes:
     ) -> None:
         self.context, self.model, self.plans = context, model, plans
         self._placements = placements or {}
-        self._graphs, self._modes = graphs, tuple(dict.fromkeys(shape.recompute for shape in plans))
+        self.graphs, self._modes = graphs, tuple(dict.fromkeys(shape.recompute for shape in plans))
         self._priced: dict[tuple[GraphKey, LayerGroups], PricedGraph] = {}
         self._stages: dict[LayerSizes, StageGraph] = {}  # which lie the same wherever groups do
 
@@ -152,7 +165,7 @@ class PricedShapes:
 
     def graph(self, number: int) -> ModelGraph:
         """The graph of a shape."""
-        return self._graphs[self.model.graph_key(self.plans[number])]
+        return self.graphs[self.model.graph_key(self.plans[number])]
 
     def shape(self, number: int) -> Shape | None:
         """A shape, None where it has no plan."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from phaze_common.arrays import load_arrays, store_arrays
+from phaze_common.bounded_memo import BoundedMemo
 from phaze_common.files import content_key, load_or_set_aside
 from phaze_common.numbers import number
 
@@ -44,10 +45,17 @@ class PointStore:
     """Files in a folder that belongs to one point group; the folder's name is the hash of the
     group's inputs.
 
-    Without a folder nothing is kept."""
+    Without a folder nothing is kept. With ``only_bounds`` those are read and nothing is written;
+    ``known`` are bounds that were found in this process."""
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: Path | None,
+        *,
+        only_bounds: bool = False,
+        known: BoundedMemo[FloatArray] | None = None,
+    ) -> None:
+        self._folder, self._only_bounds, self._known = folder, only_bounds, known
 
     @property
     def name(self) -> str:
@@ -64,19 +72,24 @@ class PointStore:
             return compute(asked)
         path = self._folder / f"bounds-{content_key(np.packbits(asked).tobytes().hex())}.npz"
         stored = load_or_set_aside(path, lambda file: load_arrays(StoredBounds, file))
-        if stored is None:
-            stored = StoredBounds(compute(asked))
-            store_arrays(path, stored)
-        return stored.bound_s
+        if stored is not None:
+            return stored.bound_s
+        if self._known is None:
+            bound_s = compute(asked)
+        else:
+            bound_s = self._known.value(path, lambda: compute(asked))
+        if not self._only_bounds:
+            store_arrays(path, StoredBounds(bound_s))
+        return bound_s
 
     def append(self, batch: StoredPoints) -> None:
         """Write one batch; it is on disk when this returns. Equal batches have equal names."""
-        if self._folder is not None:
+        if self._folder is not None and not self._only_bounds:
             store_arrays(self._folder / f"points-{content_key(batch.points.tolist())}.npz", batch)
 
     def load(self) -> list[StoredPoints]:
         """All stored batches; damaged ones are set aside, and their points evaluated again."""
-        if self._folder is None:
+        if self._folder is None or self._only_bounds:
             return []
         paths = sorted(self._folder.glob("points-*.npz"))
         batches = [

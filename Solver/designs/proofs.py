@@ -3,7 +3,7 @@ as short as can be.
 
 All configurations are scheduled under a small node limit first. A configuration that another one
 dominates, in every layer and in what else the search optimises, however short its own schedules
-could be, is left without a proof. The others are scheduled under a larger limit, and under the
+could be, is left without a proof. The others are scheduled under larger limits, and under the
 largest only those that could still be the best."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from phaze_common.numbers import number
 from Solver.best_first import ROUNDING
 from Solver.designs.costs import ModelShapes
 from Solver.designs.model_shapes import model_shapes
-from Solver.designs.points import PointGroup
+from Solver.designs.point_groups import point_group
 from Solver.designs.search_context import SearchContext
 from Solver.designs.search_criteria import SearchCriteria
 from Solver.designs.shape_dominance import undominated
@@ -43,13 +43,13 @@ def proven_shapes_of_models(context: SearchContext) -> list[ModelShapes]:
 
 def proven_shapes(context: SearchContext, shapes: ModelShapes) -> ModelShapes:
     """``shapes`` with the schedules of all configurations that could matter proven if possible."""
-    for node_limit in (NodeLimit.QUICK, NodeLimit.THOROUGH):
+    for node_limit in (NodeLimit.SHORT, NodeLimit.QUICK, NodeLimit.THOROUGH):
         tried = np.zeros((len(shapes.shapes), context.hardware.configurations), np.bool_)
         # What is scheduled anew may dominate less
-        while (wanted := _open(context, shapes, node_limit) & ~tried).any():
+        while (wanted := (still_open := _open(context, shapes, node_limit)) & ~tried).any():
             shapes = _refined(context, shapes, wanted, node_limit)
             tried |= wanted
-    left = int(_open(context, shapes, NodeLimit.THOROUGH).any(axis=0).sum())
+    left = int(still_open.any(axis=0).sum())
     if left:
         label = shapes.shapes[0].graph.key.label
         logger.warning(
@@ -67,7 +67,7 @@ def _open(context: SearchContext, shapes: ModelShapes, node_limit: NodeLimit) ->
     criteria = SearchCriteria.of(context.problem)
     unproven = np.stack([(shape.excess > 1.0) & shape.fits(largest) for shape in shapes.shapes])
     # what one model's best dominates may be the best of all
-    if several and node_limit is NodeLimit.QUICK:
+    if several and node_limit is not NodeLimit.THOROUGH:
         return unproven
     for rows, shape in zip(unproven, shapes.shapes, strict=True):
         if rows.any():
@@ -84,7 +84,7 @@ def _could_be_best(context: SearchContext, shapes: ModelShapes) -> Chosen:
     could = np.zeros(context.hardware.configurations * len(shapes.shapes), np.bool_)
     larger_memory = None
     for size in sorted(context.problem.memory_bytes, reverse=True):
-        group = PointGroup.of(context, shapes, size, larger_memory=larger_memory)
+        group = point_group(context, shapes, size, larger_memory, only_bounds=True)
         group.evaluate(np.argsort(-group.undominated_bound(objective), kind="stable")[:INCUMBENTS])
         incumbent = group.objective(objective).max() * (1.0 - ROUNDING)
         could |= group.undominated_bound(objective) >= incumbent

@@ -4,7 +4,7 @@ as far as it is worth."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from Solver.schedule.solver import NodeLimit, ScheduleSolver
 
 PROVEN_GAP = 1e-8  # relative; solvers prove to 1e-9 and better
 ROWS_AT_ONCE = 8192  # accelerators priced together, which bounds memory
+PROVEN_FIELDS = ("seconds", "least_s", "joules", "least_joules")  # of ``GraphTimes``
 FORWARD, BACKWARD, BACKWARD_SELECTIVE = range(3)  # passes of ``GraphTimes``
 
 
@@ -73,7 +74,7 @@ class ScheduledGraph:
         rows = rows[unproven[rows] & (self.times.node_limit[rows, 0] < node_limit)]
         if not len(rows):
             return self
-        better = replace(self, times=_merged(self.times, rows, _scheduled(self, rows, node_limit)))
+        better = replace(self, times=_with_proofs(self, rows, node_limit))
         if self.store is not None:
             store_arrays(self.store, better.times)
         return better
@@ -118,31 +119,56 @@ def scheduled_graph(
     return scheduled
 
 
-def _merged(times: GraphTimes, rows: IntArray, better: GraphTimes) -> GraphTimes:
-    merged = fieldwise(np.copy, times)
-    for field in fields(GraphTimes):
-        getattr(merged, field.name)[..., rows, :] = getattr(better, field.name)
-    return merged
+def _with_proofs(scheduled: ScheduledGraph, rows: IntArray, node_limit: NodeLimit) -> GraphTimes:
+    """The times of ``scheduled`` with what is not proven of ``rows`` scheduled up to
+    ``node_limit``."""
+    better = fieldwise(np.copy, scheduled.times)
+    better.node_limit[rows] = node_limit
+    known: dict[tuple[OperatorGraph, bytes], tuple[FloatArray, ...]] = {}
+    for place, layer in enumerate(scheduled.graph.layers):
+        for which, graph in enumerate(passes_of(layer)):
+            times = scheduled.times
+            unproven = times.least_s[which, rows, place] < times.seconds[which, rows, place]
+            for first in range(0, int(unproven.sum()), ROWS_AT_ONCE):
+                part = rows[unproven][first : first + ROWS_AT_ONCE]
+                key = graph, part.tobytes()
+                if key not in known:
+                    known[key] = _pass_times(scheduled, graph, part, node_limit)
+                for name, column in zip(PROVEN_FIELDS, known[key], strict=True):
+                    getattr(better, name)[which, part, place] = column
+    return better
 
 
 def _scheduled(scheduled: ScheduledGraph, rows: IntArray, node_limit: NodeLimit) -> GraphTimes:
-    table, solver, network = scheduled.table, scheduled.solver, scheduled.network
-    num_tc, num_vc = table.accelerators.num_tc, table.accelerators.num_vc
-
-    def pass_times(graph: OperatorGraph, part: IntArray) -> tuple[FloatArray, ...]:
-        """The first four fields of ``GraphTimes``, shape (part,) each."""
-        times, structure = network.operator_times(graph, table, part), schedule_structure(graph)
-        cores = num_tc[part], num_vc[part]
-        solved = solver.solve_batch(structure, times.single_s, times.all_s, *cores, node_limit)
-        proven = solved.bound_s >= solved.makespan_s * (1.0 - PROVEN_GAP)
-        joules = np.where(solved.all_mode, times.all_j, times.single_j).sum(axis=1)
-        least_joules = np.minimum(times.all_j, times.single_j).sum(axis=1)
-        least_s = np.where(proven, solved.makespan_s, solved.bound_s)
-        return solved.makespan_s, least_s, joules, np.where(proven, joules, least_joules)
-
-    seconds, least_s, joules, least_j = over_passes(scheduled.graph.layers, 4, rows, pass_times)
+    seconds, least_s, joules, least_j = over_passes(
+        scheduled.graph.layers,
+        4,
+        rows,
+        lambda graph, part: _pass_times(scheduled, graph, part, node_limit),
+    )
     node_limits = np.full((len(rows), 1), node_limit, np.int8)
     return GraphTimes(seconds, least_s, joules, least_j, node_limits)
+
+
+def _pass_times(
+    scheduled: ScheduledGraph, graph: OperatorGraph, part: IntArray, node_limit: NodeLimit
+) -> tuple[FloatArray, ...]:
+    """``PROVEN_FIELDS`` of one pass, shape (part,) each."""
+    table, network = scheduled.table, scheduled.network
+    times, structure = network.operator_times(graph, table, part), schedule_structure(graph)
+    cores = table.accelerators.num_tc[part], table.accelerators.num_vc[part]
+    what = structure, times.single_s, times.all_s, *cores
+    solved = scheduled.solver.solve_batch(*what, node_limit)
+    proven = solved.bound_s >= solved.makespan_s * (1.0 - PROVEN_GAP)
+    joules = np.where(solved.all_mode, times.all_j, times.single_j).sum(axis=1)
+    least_joules = np.minimum(times.all_j, times.single_j).sum(axis=1)
+    least_s = np.where(proven, solved.makespan_s, solved.bound_s)
+    return solved.makespan_s, least_s, joules, np.where(proven, joules, least_joules)
+
+
+def passes_of(layer: LayerGraph) -> tuple[OperatorGraph, ...]:
+    """The operators of each pass of ``GraphTimes``."""
+    return layer.forward, layer.backward, layer.backward_selective
 
 
 def over_passes(
@@ -156,7 +182,7 @@ def over_passes(
     found = np.zeros((columns, 3, len(rows), len(layers)))
     known: dict[OperatorGraph, FloatArray] = {}
     for place, layer in enumerate(layers):
-        for which, graph in enumerate((layer.forward, layer.backward, layer.backward_selective)):
+        for which, graph in enumerate(passes_of(layer)):
             # Many layers have nothing that selective recomputation runs again.
             if graph not in known:
                 known[graph] = mine = np.zeros((columns, len(rows)))

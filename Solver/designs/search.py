@@ -13,9 +13,7 @@ from Estimator.plans.results import Status
 from GraphExtractor.names import label
 from GraphExtractor.storage import load_or_extract
 from phaze_common.errors import InputError
-from phaze_common.files import content_key
 from phaze_common.numbers import number, size_text
-from phaze_common.records import to_json
 from Solver.chip_records import ChipReport
 from Solver.chip_report import chip_report
 from Solver.designs.best_designs import model_plan, with_expert
@@ -29,7 +27,7 @@ from Solver.designs.joint import (
     own_bests,
 )
 from Solver.designs.large_spaces import pruned_space
-from Solver.designs.point_store import PointStore
+from Solver.designs.point_groups import point_group
 from Solver.designs.points import PointGroup, PointStatus
 from Solver.designs.proofs import proven_shapes_of_models
 from Solver.designs.references import expert_of, reference_points
@@ -187,25 +185,6 @@ def explore(
                 group.explore(advance)
         larger = mine
     return [group for size in context.problem.memory_bytes for group in found[size]]
-
-
-def point_group(
-    context: SearchContext,
-    shapes: ModelShapes,
-    memory_bytes: int,
-    larger_memory: PointGroup | None = None,
-) -> PointGroup:
-    """The points of one model, micro-batch and memory size, with what an earlier run finished."""
-    folder, problem = context.stores.points, context.problem
-    if folder is not None:
-        graphs = list(dict.fromkeys(to_json(shape.graph).decode() for shape in shapes.shapes))
-        # Which a larger node limit may have shortened since an earlier run
-        times = [shape.times_key for shape in shapes.shapes]
-        bought = context.hardware.metrics.purchase is not None
-        decisive = (problem.objective.value,) if bought else ()
-        what = shapes.model.space, memory_bytes, shapes.micro_batch_size, graphs, times, *decisive
-        folder /= content_key(context.pricing, *what)
-    return PointGroup.of(context, shapes, memory_bytes, PointStore(folder), larger_memory)
 
 
 def scored_point(

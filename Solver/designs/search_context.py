@@ -14,6 +14,8 @@ from Estimator.network.cluster import Cluster
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from Estimator.plans.rates import Machine
+from phaze_common.array_types import FloatArray
+from phaze_common.bounded_memo import BoundedMemo
 from phaze_common.files import content_key
 from phaze_common.progress import Progress
 from Solver.best_first import ROUNDING
@@ -22,6 +24,8 @@ from Solver.hardware import Hardware, pricing_version
 from Solver.plans.shape_bounds import PrunedShapes
 from Solver.problem import SearchProblem
 from Solver.results import AxisBounds
+
+BOUND_BYTES = 64 * 2**20  # of points, which proofs and the search after them ask for
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,9 @@ class SearchContext:
     first: bool = True
     remaining: RemainingSpace | None = None
     shared_incumbent: SharedIncumbent | None = None
+    known_bounds: BoundedMemo[FloatArray] = field(
+        default_factory=lambda: BoundedMemo(BOUND_BYTES, lambda bound_s: bound_s.nbytes)
+    )
 
     @cached_property
     def machines(self) -> list[Machine]:

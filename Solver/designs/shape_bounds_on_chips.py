@@ -42,7 +42,7 @@ def at_peak_rates(graph: ModelGraph, hardware: DesignedChips) -> LatencyTable:
 
 def priced(graph: ModelGraph, hardware: DesignedChips) -> LatencyTable:
     """What they take."""
-    return populate_estimates((graph,), hardware.accelerators, hardware.platform)
+    return populate_estimates((graph,), hardware.accelerators, hardware.platform, hardware.on_chip)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from Estimator.plans.layer_costs import LayerCosts
 from Estimator.plans.pricing import sample_joules
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.chip_metrics import ChipMetrics
-from Solver.designs.costs import Shape, pass_seconds
+from Solver.designs.costs import Dominators, Shape, pass_seconds
 from Solver.designs.dominance import dominators
 from Solver.designs.search_criteria import SearchCriteria
 from Solver.problem import Objective
@@ -25,6 +25,17 @@ def shape_dominators(
 
     What dominates is no slower under any plan, and no worse in whatever the objective and the front
     of ``criteria`` depend on."""
+    key = criteria, chosen.tobytes()
+    known = shape.dominators.get(key)
+    if known is None or known.metrics is not metrics:
+        found = _dominators(shape, metrics, chosen, criteria)
+        known = shape.dominators[key] = Dominators(metrics, found)
+    return known.rows
+
+
+def _dominators(
+    shape: Shape, metrics: ChipMetrics, chosen: BoolArray, criteria: SearchCriteria
+) -> IntArray:
     rows = np.flatnonzero(chosen)
     found = np.full(len(metrics), -1, dtype=np.int64)
     least = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,9 +19,12 @@ from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups, layer_groups
 from Estimator.plans.uniform_plans import have_like_groups
 from phaze_common.array_types import FloatArray, IntArray
+from phaze_common.arrays import load_arrays, store_arrays
 from phaze_common.choices import GroupOrder, Recompute
+from phaze_common.files import content_key, load_or_set_aside
 from Solver.best_first import ROUNDING, Once, best_first
 from Solver.designs.costs import PricedShapes, Shape
+from Solver.hardware import graph_content
 from Solver.plans.axes import AXES
 from Solver.plans.best_plan import FIRST_STEPS, ConfigurationPlans
 from Solver.plans.shape_bounds import PrunedShapes, least_iteration_s
@@ -54,8 +57,32 @@ def remaining_shapes(priced: PricedShapes) -> tuple[list[Shape], PrunedShapes] |
     return [shape for shape in shapes if shape is not None], pruned
 
 
+@dataclass(frozen=True, eq=False)
+class StoredLeast:
+    """Seconds that no plan of a shape is below, (shapes,)."""
+
+    least_s: FloatArray
+
+
 def least_seconds(priced: PricedShapes) -> FloatArray | None:
-    """Seconds that no plan is below, (shapes,); None where the hardware gives no quick bound."""
+    """Seconds that no plan is below, (shapes,), which an earlier run may have stored; None where
+    the hardware gives no quick bound."""
+    folder, graphs = priced.context.stores.estimates, priced.graphs
+    if folder is None or not graphs:
+        return _least_seconds(priced)
+    contents = [graph_content(graph) for graph in graphs.values()]
+    key = content_key(priced.context.pricing, priced.model.space, contents)
+    path = folder / next(iter(graphs)).label / f"shape_bounds-{key}.npz"
+    stored = load_or_set_aside(path, lambda file: load_arrays(StoredLeast, file))
+    if stored is not None and len(stored.least_s) == len(priced):
+        return stored.least_s
+    least_s = _least_seconds(priced)
+    if least_s is not None:
+        store_arrays(path, StoredLeast(least_s))
+    return least_s
+
+
+def _least_seconds(priced: PricedShapes) -> FloatArray | None:
     context, plans = priced.context, priced.plans
     least_s = np.zeros(len(plans))
     devices, cluster = priced.model.space.devices, context.hardware.cluster

@@ -3,13 +3,16 @@ bound, per series component."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.arrays import unique_rows
+from phaze_common.bounded_memo import BoundedMemo
 from phaze_common.errors import InputError
+from phaze_common.sealed import digest
 from phaze_common.threads import threads
 from Solver.schedule.bounds import TOLERANCE, WEIGHTINGS, bound_many
 from Solver.schedule.problem import ScheduleStructure
@@ -35,13 +38,14 @@ def schedule_many(
     num_tc: IntArray,
     num_vc: IntArray,
     node_limit: int,
+    solved: BoundedMemo[Timings] | None = None,
 ) -> Timings:
     """Schedules of ``structure`` on many accelerators; latencies (N, operators) in seconds, core
     counts (N,).
 
     Where ``lower`` is below ``makespan``, ``node_limit`` search nodes per component did not suffice
     for the proof; without any, the bounds are the certificate's and the schedules serial. Operators
-    of zero latency get the start of the schedule.
+    of zero latency get the start of the schedule. What is ``solved`` already is not solved again.
 
     Raises: InputError: a cyclic structure, malformed arrays, or an accelerator without cores of a
         type that some operator needs.
@@ -68,7 +72,8 @@ def schedule_many(
         for component in series_components(structure, kept):
             cells = np.ix_(rows, np.array(component.operators))
             single, shortest = single_s[cells], np.minimum(single_s[cells], all_s[cells])
-            part = _component_timings(component, Cases(single, shortest, cores[rows]), node_limit)
+            cases = Cases(single, shortest, cores[rows])
+            part = _component_timings(component, cases, node_limit, solved)
             total.start[cells] = part.start + total.makespan[rows, None]
             total.all_mode[cells] = part.all_mode
             total.makespan[rows] += part.makespan
@@ -76,45 +81,66 @@ def schedule_many(
     return total
 
 
-def _component_timings(component: Component, cases: Cases, node_limit: int) -> Timings:
+def _component_timings(
+    component: Component,
+    cases: Cases,
+    node_limit: int,
+    solved: BoundedMemo[Timings] | None,
+) -> Timings:
     topological = component.order.topological()
     ends = np.cumsum(cases.shortest[:, topological], axis=1)
-    timings = empty_timings(*ends.shape)
-    timings.start[:, topological[1:]] = ends[:, :-1]
-    timings.makespan[:] = timings.lower[:] = ends[:, -1]
-    timings.all_mode[:] = cases.shortest < cases.single
     if len(topological) == 1:
-        return timings
-    t = _tables(component)
-    scale = np.where(timings.makespan > 0, timings.makespan, 1.0)
+        start, all_mode = np.zeros_like(ends), cases.shortest < cases.single
+        return Timings(ends[:, -1], ends[:, -1], start, all_mode)
+    serial_s = ends[:, -1]
+    scale = np.where(serial_s > 0, serial_s, 1.0)
     cases = Cases(
         cases.single / scale[:, None],
         cases.shortest / scale[:, None],
         np.clip(cases.cores, 1, len(topological)),
     )
-    bound, no_weights = np.zeros(len(ends)), np.zeros((0, 0, 0))
-    _in_threads(len(ends), lambda part: bound_many(t, cases.some(part), bound[part], no_weights))
-    unproven = np.flatnonzero((bound < 1.0 - TOLERANCE) & (timings.makespan > 0))
-    timings.lower[unproven] *= bound[unproven]
-    if node_limit == 0 or len(unproven) == 0 or len(topological) > WORD:
-        return timings
     # many accelerators differ in nothing that this structure feels (in buffer size, say): solve
     # each distinct case once
-    first, same = unique_rows(np.concatenate(cases.some(unproven), axis=1))
-    distinct = cases.some(unproven[first])
-    found = empty_timings(*distinct.single.shape)
+    first, same = unique_rows(np.concatenate(cases, axis=1))
+    distinct = cases.some(first)
+    if solved is None:
+        found = _solved(component, distinct, node_limit)
+    else:
+        alike = replace(component, operators=())  # wherever in its layer it is
+        key = alike, digest(*(each.tobytes() for each in distinct)), node_limit
+        found = solved.value(key, lambda: _solved(component, distinct, node_limit))
+    return Timings(
+        found.makespan[same] * serial_s,
+        found.lower[same] * serial_s,
+        found.start[same] * serial_s[:, None],
+        found.all_mode[same],
+    )
+
+
+def _solved(component: Component, cases: Cases, node_limit: int) -> Timings:
+    """Schedules of cases that take 1 one operator after another, or 0."""
+    topological = component.order.topological()
+    ends = np.cumsum(cases.shortest[:, topological], axis=1)
+    timings = empty_timings(*ends.shape)
+    timings.start[:, topological[1:]] = ends[:, :-1]
+    timings.makespan[:] = timings.lower[:] = 1.0
+    timings.all_mode[:] = cases.shortest < cases.single
+    t, searched = _tables(component), node_limit > 0 and len(topological) <= WORD
 
     def solve(part: slice) -> None:
-        some = distinct.some(part)
-        weights = np.zeros((len(some.single), WEIGHTINGS, len(topological)))
-        bound_many(t, some, found.lower[part], weights)
-        search_many(t, some, weights, node_limit, found.some(part))
+        some, bound = cases.some(part), np.zeros(part.stop - part.start)
+        weights = np.zeros((len(bound) if searched else 0, WEIGHTINGS, len(topological)))
+        bound_many(t, some, bound, weights)
+        left = np.flatnonzero((bound < 1.0 - TOLERANCE) & (ends[part, -1] > 0))
+        timings.lower[part][left] = bound[left]
+        if searched and len(left):
+            found = empty_timings(len(left), len(topological))
+            found.lower[:] = bound[left]
+            search_many(t, some.some(left), weights[left], node_limit, found)
+            for every, mine in zip(timings, found, strict=True):
+                every[part][left] = mine
 
-    _in_threads(len(first), solve)
-    timings.makespan[unproven] = found.makespan[same] * scale[unproven]
-    timings.lower[unproven] = found.lower[same] * scale[unproven]
-    timings.start[unproven] = found.start[same] * scale[unproven, None]
-    timings.all_mode[unproven] = found.all_mode[same]
+    _in_threads(len(ends), solve)
     return timings
 
 

@@ -199,7 +199,8 @@ def bound_many(t: Tables, cases: Cases, lower: FloatArray, weights: FloatArray) 
     """Write the lower bounds (N,) of N cases to ``lower``.
 
     ``weights`` (N, WEIGHTINGS, n) gets the weightings raised as far as they go, for the search to
-    prune with; it is (0, 0, 0) where only bounds are wanted.
+    prune with, of cases whose bound is less than one operator after another takes; it is
+    (0, WEIGHTINGS, n) where only bounds are wanted.
     """
     count = cases.single.shape[1]
     scratch, ones, heap = np.zeros((WEIGHTINGS, count)), np.ones(count), np.zeros((4, count))
@@ -208,7 +209,12 @@ def bound_many(t: Tables, cases: Cases, lower: FloatArray, weights: FloatArray) 
         single, cores = cases.single[case], cases.cores[case]
         rho = weights[case] if len(weights) > 0 else scratch
         lower[case] = lower_bound(t, single, cases.shortest[case], cores, rho)
-        if len(weights) > 0 and len(t.antichain) > 0:
+        if len(weights) == 0 or len(t.antichain) == 0:
+            continue
+        serial = 0.0
+        for shortest in cases.shortest[case]:
+            serial += shortest
+        if lower[case] < serial * (1.0 - TOLERANCE):
             sort_descending(single, t.topological, by_length)
             for k in range(WEIGHTINGS):
                 raise_weights(t, ones, by_length, rho[k], cores, heap)

@@ -1,9 +1,12 @@
 """The native exact solver, the default: no licence, no external software."""
 
+from functools import cached_property
+
 import numpy as np
 
 from Estimator.plans.results import Status
 from phaze_common.array_types import FloatArray, IntArray
+from phaze_common.bounded_memo import BoundedMemo
 from Solver.schedule.problem import BatchMakespans, Schedule, ScheduleProblem, ScheduleStructure
 from Solver.schedule.solver import (
     DEFAULT_TIME_LIMIT_S,
@@ -13,13 +16,20 @@ from Solver.schedule.solver import (
     check_arrays,
     lacks_cores,
 )
+from Solver.schedule.tables import Timings
 from Solver.schedule.timeline import Timing, complete, without_schedule
 
 # search nodes standing for a second: a conservative constant, so that results do not depend on the
 # load
 NODES_PER_S = 2_000_000
 # per component and accelerator; some 0.8 s at most
-NODES = {NodeLimit.FIRST: 200, NodeLimit.QUICK: 20_000, NodeLimit.THOROUGH: 4_000_000}
+NODES = {
+    NodeLimit.FIRST: 200,
+    NodeLimit.SHORT: 2_000,
+    NodeLimit.QUICK: 20_000,
+    NodeLimit.THOROUGH: 4_000_000,
+}
+SOLVED_BYTES = 128 * 2**20  # of schedules of components that are held
 PROVEN = 2e-9  # relative gap at which a search that ended is told from one that was stopped
 
 
@@ -27,6 +37,11 @@ class NativeSolver(ScheduleSolver):
     """Certificate, then branch and bound, per series component (see ``bounds`` and ``search``)."""
 
     name = "native"
+
+    @cached_property
+    def _solved(self) -> BoundedMemo[Timings]:
+        # layers share what they consist of, and another network changes none of the rest
+        return BoundedMemo(SOLVED_BYTES, lambda timings: sum(each.nbytes for each in timings))
 
     def is_available(self) -> bool:
         """Always."""
@@ -77,5 +92,7 @@ class NativeSolver(ScheduleSolver):
         """See ScheduleSolver; vectorised, on all processors."""
         from Solver.schedule.batch import schedule_many
 
-        timings = schedule_many(structure, single_s, all_s, num_tc, num_vc, NODES[node_limit])
+        timings = schedule_many(
+            structure, single_s, all_s, num_tc, num_vc, NODES[node_limit], self._solved
+        )
         return BatchMakespans(timings.makespan, timings.all_mode, timings.lower)

@@ -34,13 +34,14 @@ class NodeLimit(IntEnum):
     can be limited so."""
 
     FIRST = 0  # most schedules need no more to be told from better ones
-    QUICK = 1
-    THOROUGH = 2
+    SHORT = 1
+    QUICK = 2
+    THOROUGH = 3
 
 
 class ScheduleSolver(ABC):
-    """Solves operator schedules. Instances hold no state; every method may be called from several
-    threads.
+    """Solves operator schedules. Instances hold no state that changes an answer; every method may
+    be called from several threads.
 
     ``license_status`` asks the solver each time it is called, since a licence can come and go.
     """

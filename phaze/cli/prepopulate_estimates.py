@@ -29,16 +29,18 @@ def run(command: PrepopulateEstimates) -> int:
     if command.dry_run:
         return study.print_size(request, command)
     from Estimator.chips.latency_table import load_or_populate
+    from Estimator.chips.on_chip import on_chip_memo
     from phaze.settings.designed_chips import design_space_of, designed_accelerators
 
     progress, folder = command.progress, request.folders.estimates
     accelerators, platform = designed_accelerators(request), design_space_of(request).platform
     rows: list[dict[str, object]] = []
+    known = on_chip_memo()
     for graph in study.graphs_of(request, progress):
         key = graph.key
         what = f"operator latencies of {key.model}, micro-batch {key.micro_batch_size}, tp {key.tp}"
         with progress.phase(what, 1) as advance:
-            load_or_populate([graph], accelerators, platform, folder)
+            load_or_populate([graph], accelerators, platform, folder, known)
             advance(1)
         row = study.graph_row(key)
         row["tensor_core_configurations"] = len(accelerators.tensor_cores)

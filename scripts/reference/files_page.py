@@ -113,7 +113,11 @@ FILES = (
     LeftFile(
         "caches", "`GraphExtractor/out/FAMILY/*_graph.json.gz`", "training graphs; [keys](#graphs)"
     ),
-    LeftFile("", "`Estimator/estimates/MODEL/`", "prices of operators, as arrays"),
+    LeftFile(
+        "",
+        "`Estimator/estimates/MODEL/`",
+        "prices of operators, layer times and bounds of shapes, as arrays",
+    ),
     LeftFile(
         "",
         "`Estimator/arch_configs/cores.json`",

@@ -4,18 +4,23 @@ enumeration."""
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from Estimator.plans.results import Status
+from GraphExtractor.graph import GraphKey
 from phaze.settings.problem import hardware_report
 from phaze.settings.resolve import resolve
+from phaze_common.array_types import FloatArray
 from phaze_common.choices import GroupOrder
 from Solver.designs import model_shapes as searched_shapes
 from Solver.designs import shape_pruning
 from Solver.designs.costs import PricedShapes
 from Solver.designs.plan_axes import plan_axes
 from Solver.designs.search import Searched, search
+from Solver.designs.search_context import Stores
 from tests.builders.random_searches import Case, random_case
 from tests.builders.samples import sampled
 
@@ -62,6 +67,49 @@ def test_no_best_plan_is_lost_and_every_shape_is_accounted_for(
         few.result.counts.space >= whole.result.counts.space
     )  # a shape that is closed may hold no plan
     assert few.result.counts.plans <= whole.result.counts.plans
+
+
+def test_bounds_of_shapes_are_stored_by_content(
+    tmp_path: Path, pruning_all: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed = next(each for each in SEEDS if has_bounds(random_case(each)))
+    case = random_case(seed)
+    stores = Stores(tmp_path / "graphs", tmp_path / "estimates", None)
+
+    def least_s(case: Case) -> FloatArray:
+        graphs = {key: case.graph(key) for key in keys_of(case)}
+        (model,) = case.problem.models
+        context = replace(case.run(), stores=stores)
+        priced = PricedShapes(context, model, graphs, list(model.space.shapes()))
+        found = shape_pruning.least_seconds(priced)
+        assert found is not None
+        return found
+
+    first = least_s(case)
+    (model,) = case.problem.models
+    base = replace(model.space.base, global_batch_size=2 * model.space.base.global_batch_size)
+    larger = replace(model.space, base=base)
+    other = replace(case, problem=replace(case.problem, models=(replace(model, space=larger),)))
+    slower = least_s(other)
+    assert (slower >= first).all() and (slower > first).any()
+    monkeypatch.setattr(shape_pruning, "_least_seconds", None)  # nothing is computed again
+    assert np.array_equal(least_s(random_case(seed)), first)
+    assert np.array_equal(least_s(other), slower)
+
+
+def keys_of(case: Case) -> list[GraphKey]:
+    (model,) = case.problem.models
+    return list(dict.fromkeys(model.graph_key(shape) for shape in model.space.shapes()))
+
+
+def has_bounds(case: Case) -> bool:
+    """Whether some shape of the case has a bound before its plans are listed."""
+    (model,) = case.problem.models
+    graphs = {key: case.graph(key) for key in keys_of(case)}
+    found = shape_pruning.least_seconds(
+        PricedShapes(case.run(), model, graphs, list(model.space.shapes()))
+    )
+    return found is not None and bool(found.any())
 
 
 def test_where_nothing_is_known_of_where_groups_lie_nothing_is_closed(

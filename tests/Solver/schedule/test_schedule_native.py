@@ -14,6 +14,7 @@ from Solver.schedule import check_schedule
 from Solver.schedule.batch import schedule_many
 from Solver.schedule.native import NativeSolver
 from Solver.schedule.problem import CoreType, Mode, ScheduleStructure
+from Solver.schedule.solver import NodeLimit
 from Solver.schedule.structure import closure, series_components
 from tests.builders.schedule_problems import (
     layer_problem,
@@ -260,3 +261,30 @@ def test_check_finds_shared_cores_and_false_makespans():
         check_schedule(problem, dataclasses.replace(schedule, makespan_s=2.0, bound_s=2.0))
     with pytest.raises(SolverError, match="utilisation"):
         check_schedule(problem, dataclasses.replace(schedule, tc_utilization=0.5))
+
+
+@settings(max_examples=40, deadline=None)
+@given(problems(max_operators=6), st.integers(1, 3), st.booleans())
+def test_what_was_solved_before_changes_no_schedule(problem, scale, more_cores):
+    """A solver that knows the components of another problem answers as one that knows nothing."""
+    informed = NativeSolver()
+
+    def solved(solver, times, cores, node_limit):
+        single_s, all_s = problem.single_latency_s[None] * times, problem.all_latency_s[None]
+        return solver.solve_batch(
+            problem.structure,
+            single_s,
+            all_s * times,
+            *(np.array([each]) for each in cores),
+            node_limit,
+        )
+
+    cores = problem.num_tc, problem.num_vc
+    other = tuple(each + more_cores for each in cores)
+    for known in (NodeLimit.FIRST, NodeLimit.THOROUGH):
+        solved(informed, 1, cores, known)
+        for limit in (NodeLimit.FIRST, NodeLimit.THOROUGH):
+            found, alone = (
+                solved(each, scale, other, limit) for each in (informed, NativeSolver())
+            )
+            assert all(map(np.array_equal, vars(found).values(), vars(alone).values()))
