@@ -273,8 +273,7 @@ class Designs:
             return _PricedAgain(ceiling=float(upper.max()))
 
         def price(places: IntArray) -> None:
-            few = [hardware.accelerators.accelerator(row) for row in rows[places].tolist()]
-            chips = priced(context, hardware.only(few))
+            chips = priced(context, hardware.some_as_priced(rows[places]))
             optimum = chips.best_optimum()
             if optimum is None:
                 return
