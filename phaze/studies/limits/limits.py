@@ -120,7 +120,8 @@ def _of_chip(
     accelerator: Accelerator,
     more: Sequence[Resource],
 ) -> _Gains:
-    with run.progress.phase("limits of the best design", len(more) + 1) as advance:
+    # the chips of a larger area take about as long as all resources of one chip
+    with run.progress.phase("limits of the best design", 2 * len(more)) as advance:
         chip = _Chip(run, hardware, accelerator, best)
         money = hardware.metrics.purchase
         usd = None if money is None else money.usd
@@ -133,7 +134,7 @@ def _of_chip(
             gains.append(_Gain(resource.name, one, plenty))
             advance(1)
         area, of_chips = area_gain(run, hardware, best, base), limit_gains(run, hardware, base)
-        advance(1)
+        advance(len(more))
     return _Gains(tuple(gains), area, of_chips)
 
 
