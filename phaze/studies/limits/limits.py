@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from Estimator.chips.accelerator import Accelerator
 from Estimator.plans.degrees import UniformPlan
 from phaze.report.sentences.gains import gain_of, memory_limit_text
-from phaze.runs.kept_answers import kept_answer
+from phaze.runs.kept_answers import AnswerFile, answer_file, kept_answer
 from phaze.studies.limits.area_limit import AreaGain, area_gain, area_limit
 from phaze.studies.limits.device_limits import value_with_memory
 from phaze.studies.limits.limits_of_chips import LimitGain, limit_gains, limit_of_chip
@@ -44,11 +44,12 @@ class _Gain:
 
 @dataclass(frozen=True)
 class _Gains:
-    """What is kept of a finished answer: values, whose words are made anew."""
+    """What is kept of an answer: values, whose words are made anew."""
 
     gains: tuple[_Gain, ...]
     area: AreaGain | None
     of_chips: tuple[LimitGain, ...] = ()
+    complete: bool = True  # else of the first resources alone
 
 
 def limits_of(
@@ -62,10 +63,10 @@ def limits_of(
     hardware, accelerator = run.hardware, best.accelerator
     if not isinstance(hardware, DesignedChips) or accelerator is None:
         points = [group.stored_as for group in groups]
-        kept = kept_answer(
+        found = kept_answer(
             run, "limits", _Gains, best, lambda: _of_device(run, groups, best), *points
         )
-        (memory,) = kept.gains
+        (memory,) = found.gains
         words = memory_limit_text(best, memory.one, memory.plenty)
         return (Limit(MEMORY, "GiB", best.hbm_bytes / GIB, memory.one, memory.plenty, words),)
     usd = None if hardware.metrics.purchase is None else hardware.metrics.purchase.usd
@@ -78,9 +79,12 @@ def limits_of(
     next_usd = _next_device_usd(hardware.only([accelerator]))
     more = resources(given, searched, next_usd, usable=searched == most_devices)
     more = [each for each in more if each.unit != "devices" or few]
-    kept = kept_answer(
-        run, "limits", _Gains, best, lambda: _of_chip(run, hardware, best, accelerator, more)
-    )
+    file = answer_file(run, "limits", _Gains, best)
+    kept = file.load()
+    if kept is None or not kept.complete:
+        known = () if kept is None else kept.gains
+        kept = _of_chip(run, hardware, best, accelerator, more, known, file)
+        file.store(kept)
     limits = []
     for resource, gain in zip(more, kept.gains, strict=True):
         name, unit, one, plenty = resource.name, resource.unit, gain.one, gain.plenty
@@ -119,19 +123,25 @@ def _of_chip(
     best: DesignPoint,
     accelerator: Accelerator,
     more: Sequence[Resource],
+    known: Sequence[_Gain],
+    file: AnswerFile[_Gains],
 ) -> _Gains:
+    """The gains of ``more``, of which an earlier run that was killed has ``known`` the first; what
+    is found is kept in ``file`` meanwhile."""
     # the chips of a larger area take about as long as all resources of one chip
     with run.progress.phase("limits of the best design", 2 * len(more)) as advance:
         chip = _Chip(run, hardware, accelerator, best)
         money = hardware.metrics.purchase
         usd = None if money is None else money.usd
         base = chip.base(Circumstances(chip.platform, chip.cluster, best.hbm_bytes, usd))
-        gains = []
-        for resource in more:
+        gains = list(known)
+        advance(len(gains))
+        for resource in more[len(gains) :]:
             plenty = chip.gain(resource.plenty, base)
             one = chip.gain(resource.one, base, resource.speedup) if plenty else 0.0
             one = min(one, plenty)
             gains.append(_Gain(resource.name, one, plenty))
+            file.store(_Gains(tuple(gains), None, complete=False))
             advance(1)
         area, of_chips = area_gain(run, hardware, best, base), limit_gains(run, hardware, base)
         advance(len(more))
