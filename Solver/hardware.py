@@ -466,7 +466,8 @@ class DesignedChips(Hardware):
         """``chip`` alone, on a platform with its memory and clock and a cluster with its links,
         which may all be changed then."""
         if chip.standard == chip:
-            return self.only([chip])
+            row = self.accelerators.find(chip) if self.known_metrics is None else None
+            return self.only([chip]) if row is None else self.some_as_priced(np.array([row]))
         metrics = replace(self.only([chip]).metrics, memory_bytes=None)
         platform, cluster = self.platform.at(chip.variant), self.cluster_of(chip)
         return replace(
@@ -496,6 +497,11 @@ class DesignedChips(Hardware):
         return replace(
             self, accelerators=self.accelerators.some(rows), known_metrics=known, _scheduled={}
         )
+
+    def some_as_priced(self, rows: IntArray) -> DesignedChips:
+        """As ``some``, with what was priced of these accelerators."""
+        known = {key: each.some(rows) for key, each in self._scheduled.items()}
+        return replace(self.some(rows), _scheduled=known)
 
     def only(self, accelerators: Sequence[Accelerator]) -> DesignedChips:
         """The same with other accelerators."""

@@ -1,6 +1,8 @@
 """Prices of all distinct operators of model graphs on all distinct core configurations, and their
 lookup per accelerator."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -32,7 +34,7 @@ from Estimator.cost_model import (
     collective_positions,
 )
 from GraphExtractor.graph import DTYPE_BYTES, GraphKey, ModelGraph, OperatorGraph
-from phaze_common.array_types import FloatArray, IntArray
+from phaze_common.array_types import FloatArray, IntArray, fieldwise
 from phaze_common.arrays import read_arrays, write_arrays
 from phaze_common.errors import ArtefactError, InputError
 from phaze_common.files import code_version, content_key, load_or_set_aside
@@ -69,6 +71,18 @@ class LatencyTable(OperatorCostModel):
     def configurations(self) -> int:
         """Number of accelerators."""
         return len(self.accelerators)
+
+    def some(self, rows: IntArray) -> LatencyTable:
+        """The same of the accelerators ``rows`` alone."""
+        chips = self.accelerators
+        # in the order of the cores that some of them have
+        tensor, vector = (np.unique(index[rows]) for index in (chips.tc_index, chips.vc_index))
+        return replace(
+            self,
+            accelerators=chips.some(rows),
+            tensor=fieldwise(lambda prices: prices[:, tensor], self.tensor),
+            vector=fieldwise(lambda prices: prices[:, vector], self.vector),
+        )
 
     @property
     def fingerprint(self) -> str:

@@ -55,7 +55,8 @@ def have_like_groups(shape: UniformPlan, cluster: Cluster) -> bool:
     sizes = np.array([shape.tp, shape.sequence_devices, shape.tp2])
     strides = np.array([1, shape.tp, shape.tp])
     evenly = parts_of(sizes, strides, np.full(3, MANY), cluster.block_sizes).all()
-    return shape.ep == 1 and bool(evenly)
+    # of one tier, links of all devices are alike
+    return bool(evenly) and (shape.ep == 1 or cluster.rings == (False,))
 
 
 def working_column(sharding: IntArray, expert_copies: IntArray, divided_by: int) -> IntArray:

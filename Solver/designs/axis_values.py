@@ -269,12 +269,14 @@ class Designs:
 
         ``upper`` (rows,) is what none of them exceeds; the nearest are priced first."""
         context, hardware, found = self.context, self.context.hardware, _PricedAgain()
+        alone = self.models[0] if len(self.models) == 1 else None
         if not isinstance(hardware, DesignedChips):
             return _PricedAgain(ceiling=float(upper.max()))
 
         def price(places: IntArray) -> None:
-            few = [hardware.accelerators.accelerator(row) for row in rows[places].tolist()]
-            chips = priced(context, hardware.only(few))
+            few = rows[places]
+            shapes = None if alone is None else alone.exceeding(found.reached(reached), few)
+            chips = priced(context, hardware.some_as_priced(few), chosen=shapes)
             optimum = chips.best_optimum()
             if optimum is None:
                 return

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from Estimator.plans.degrees import UniformPlan
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.combination import Combination
 from Solver.designs.dominance import dominators
@@ -51,6 +52,13 @@ class ModelPoints:
         """Shapes that fit on some configuration with so much memory."""
         fitting: list[int] = self._fitting[self._size_of[self._fitting] == memory_bytes].tolist()
         return fitting
+
+    def exceeding(self, value: float, rows: IntArray) -> list[UniformPlan]:
+        """Shapes whose plans might exceed ``value`` on one of ``rows``."""
+        places = np.flatnonzero((self.upper[:, rows] > value).any(axis=1))
+        choices = (self.choice(place, 0) for place in places.tolist())
+        shapes = (choice.group.locate(choice.point)[1].plan for choice in choices)
+        return list(dict.fromkeys(shapes))
 
     def held(self, memory_bytes: int) -> BoolArray:
         """Which configurations have so much memory, shape (configurations,)."""

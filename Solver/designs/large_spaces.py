@@ -22,7 +22,7 @@ from Solver.designs.trial_designs import best_of_remaining
 from Solver.hardware import DesignedChips
 
 MANY_POINTS = 100_000  # chips times shapes from which on bounds of all are worth their time
-FEW_SHAPES = 8  # of which no bounds are taken together
+FEW_SHAPES = 64  # of which no bounds are taken together
 
 
 def pruned_space(context: SearchContext, least: float = 0.0) -> SearchContext:

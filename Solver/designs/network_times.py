@@ -21,7 +21,7 @@ accelerators as in the evaluation of one."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -63,6 +63,10 @@ class PassNetwork:
             return of_rows
 
         return seconds
+
+    def some(self, rows: IntArray) -> PassNetwork:
+        """The same of the accelerators ``rows`` alone."""
+        return self if self.network_of is None else replace(self, network_of=self.network_of[rows])
 
     def distinct(self, count: int) -> tuple[IntArray, IntArray]:
         """An accelerator of each network, (networks,), and each one's place, (accelerators,)."""

@@ -9,10 +9,12 @@ largest only those that could still be the best."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import LayerGroups
 from GraphExtractor.graph import GraphKey
 from phaze_common.array_types import BoolArray
@@ -32,12 +34,15 @@ INCUMBENTS = 64  # points evaluated to know what has to be beaten
 Chosen = BoolArray  # shape (shapes, configurations)
 
 
-def proven_shapes_of_models(context: SearchContext) -> list[ModelShapes]:
-    """The shapes of all models of the problem, as ``proven_shapes`` leaves them."""
+def proven_shapes_of_models(
+    context: SearchContext, chosen: Sequence[UniformPlan] | None = None
+) -> list[ModelShapes]:
+    """The shapes of all models of the problem, as ``proven_shapes`` leaves them; of the only model
+    those that are ``chosen``, if any are."""
     return [
         proven_shapes(context, each)
         for model in context.problem.models
-        for each in model_shapes(context, model)
+        for each in model_shapes(context, model, chosen)
     ]
 
 

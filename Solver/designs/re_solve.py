@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.results import Status
 from phaze_common.choices import FrontAxis
 from phaze_common.progress import SilentProgress
@@ -97,16 +98,20 @@ def priced(
     hardware: Hardware,
     front: tuple[FrontAxis, ...] = (),
     least: float = 0.0,
+    chosen: Sequence[UniformPlan] | None = None,
 ) -> PricedHardware:
     """Price ``hardware`` for the problem of ``context``, of which the best is asked alone, unless a
     ``front`` is too.
 
-    What does not reach ``least`` may be left out."""
+    What does not reach ``least`` may be left out; of the only model no shapes but those that are
+    ``chosen`` are looked at, if any are."""
     quiet = replace(context.on(hardware), progress=SilentProgress())
-    alone = pruned_space(replace(quiet, problem=replace(context.problem, front=front)), least)
+    alone = replace(quiet, problem=replace(context.problem, front=front))
+    if chosen is None:
+        alone = pruned_space(alone, least)
     if not alone.hardware.configurations:
         return PricedHardware(alone, ())
-    return PricedHardware(alone, tuple(proven_shapes_of_models(alone)))
+    return PricedHardware(alone, tuple(proven_shapes_of_models(alone, chosen)))
 
 
 def with_spaces(context: SearchContext, changes: Sequence[PlanSpace]) -> SearchContext:

@@ -68,6 +68,16 @@ class ScheduledGraph:
         exposed_s: FloatArray = np.where(alone, all_s, single_s)
         return exposed_s
 
+    def some(self, rows: IntArray) -> ScheduledGraph:
+        """The same of the chips ``rows`` alone, kept nowhere."""
+        return replace(
+            self,
+            table=self.table.some(rows),
+            network=self.network.some(rows),
+            store=None,
+            times=fieldwise(lambda times: times[..., rows, :], self.times),
+        )
+
     def refined(self, rows: IntArray, node_limit: NodeLimit) -> ScheduledGraph:
         """The same with unproven schedules of the chips ``rows`` solved up to ``node_limit``."""
         unproven = np.any(self.times.least_s < self.times.seconds, axis=(0, 2))

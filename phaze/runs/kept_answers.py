@@ -2,9 +2,9 @@
 the same question again."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from phaze_common.files import (
     artefact_bytes,
@@ -22,6 +22,45 @@ STUDIES = Path(__file__).resolve().parent  # whose code asks the questions
 Answer = TypeVar("Answer")
 
 
+@dataclass(frozen=True, eq=False)
+class AnswerFile(Generic[Answer]):
+    """Where an answer, a record of ``kind`` without words, is kept; ``path`` is None: nowhere."""
+
+    kind: type[Answer]
+    path: Path | None
+
+    def load(self) -> Answer | None:
+        """What an earlier run kept; None: nothing."""
+        if self.path is None:
+            return None
+        return load_or_set_aside(
+            self.path,
+            lambda file: from_json(self.kind, unsealed(artefact_bytes(file), str(file)), str(file)),
+        )
+
+    def store(self, answer: Answer) -> None:
+        """Keep ``answer`` in place of what is kept."""
+        if self.path is not None:
+            write_atomically(self.path, sealed(to_json(answer)), private=True)
+
+
+def answer_file(
+    run: SearchContext, name: str, kind: type[Answer], best: DesignPoint, *about: object
+) -> AnswerFile[Answer]:
+    """Where the answer ``name`` is kept.
+
+    It is about ``best``, the optimum of ``run``, and depends on no more than the problem without
+    its front, the prices, this room's code and ``about``.
+    """
+    folder = run.stores.points
+    if folder is None:
+        return AnswerFile(kind, None)
+    point = to_json((best.value, best.accelerator, best.hbm_bytes, best.models)).decode()
+    problem = replace(run.problem, front=())
+    key = content_key(run.pricing, code_version(STUDIES), problem, point, *about)
+    return AnswerFile(kind, folder / f"{name}-{key}.json")
+
+
 def kept_answer(
     run: SearchContext,
     name: str,
@@ -30,23 +69,10 @@ def kept_answer(
     compute: Callable[[], Answer],
     *about: object,
 ) -> Answer:
-    """The answer ``name``, a record of ``kind`` without words, as an earlier run found it, or
-    computed and kept now.
-
-    It is about ``best``, the optimum of ``run``, and depends on no more than the problem without
-    its front, the prices, this room's code and ``about``.
-    """
-    folder = run.stores.points
-    if folder is None:
-        return compute()
-    point = to_json((best.value, best.accelerator, best.hbm_bytes, best.models)).decode()
-    problem = replace(run.problem, front=())
-    key = content_key(run.pricing, code_version(STUDIES), problem, point, *about)
-    path = folder / f"{name}-{key}.json"
-    kept = load_or_set_aside(
-        path, lambda file: from_json(kind, unsealed(artefact_bytes(file), str(file)), str(file))
-    )
+    """The answer of ``answer_file`` as an earlier run found it, or computed and kept now."""
+    file = answer_file(run, name, kind, best, *about)
+    kept = file.load()
     if kept is None:
         kept = compute()
-        write_atomically(path, sealed(to_json(kept)), private=True)
+        file.store(kept)
     return kept

@@ -1,16 +1,20 @@
 """What more of each resource would bring on the best chip, with its plan chosen anew."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from Estimator.chips.accelerator import Accelerator
+from Estimator.plans.degrees import UniformPlan
 from phaze.report.sentences.gains import gain_of, memory_limit_text
-from phaze.runs.kept_answers import kept_answer
+from phaze.runs.kept_answers import AnswerFile, answer_file, kept_answer
 from phaze.studies.limits.area_limit import AreaGain, area_gain, area_limit
 from phaze.studies.limits.device_limits import value_with_memory
 from phaze.studies.limits.limits_of_chips import LimitGain, limit_gains, limit_of_chip
 from phaze.studies.limits.resources import MEMORY, MUCH_MEMORY, Circumstances, Resource, resources
+from phaze_common.choices import Objective
 from phaze_common.units import GIB
+from Solver.designs.joint import best_for_all_models
 from Solver.designs.points import PointGroup
 from Solver.designs.re_solve import PricedHardware, priced, with_spaces
 from Solver.designs.search_context import SearchContext
@@ -26,6 +30,7 @@ FEW_STEPS = 200_000
 # relative: by how much the best plans of a chip may be worse when they are searched again with
 # fewer steps
 SLACK = 1e-6
+OF_TIME = Objective.THROUGHPUT, Objective.THROUGHPUT_PER_AREA  # which times alone decide on a chip
 
 
 @dataclass(frozen=True)
@@ -39,11 +44,12 @@ class _Gain:
 
 @dataclass(frozen=True)
 class _Gains:
-    """What is kept of a finished answer: values, whose words are made anew."""
+    """What is kept of an answer: values, whose words are made anew."""
 
     gains: tuple[_Gain, ...]
     area: AreaGain | None
     of_chips: tuple[LimitGain, ...] = ()
+    complete: bool = True  # else of the first resources alone
 
 
 def limits_of(
@@ -57,10 +63,10 @@ def limits_of(
     hardware, accelerator = run.hardware, best.accelerator
     if not isinstance(hardware, DesignedChips) or accelerator is None:
         points = [group.stored_as for group in groups]
-        kept = kept_answer(
+        found = kept_answer(
             run, "limits", _Gains, best, lambda: _of_device(run, groups, best), *points
         )
-        (memory,) = kept.gains
+        (memory,) = found.gains
         words = memory_limit_text(best, memory.one, memory.plenty)
         return (Limit(MEMORY, "GiB", best.hbm_bytes / GIB, memory.one, memory.plenty, words),)
     usd = None if hardware.metrics.purchase is None else hardware.metrics.purchase.usd
@@ -73,9 +79,12 @@ def limits_of(
     next_usd = _next_device_usd(hardware.only([accelerator]))
     more = resources(given, searched, next_usd, usable=searched == most_devices)
     more = [each for each in more if each.unit != "devices" or few]
-    kept = kept_answer(
-        run, "limits", _Gains, best, lambda: _of_chip(run, hardware, best, accelerator, more)
-    )
+    file = answer_file(run, "limits", _Gains, best)
+    kept = file.load()
+    if kept is None or not kept.complete:
+        known = () if kept is None else kept.gains
+        kept = _of_chip(run, hardware, best, accelerator, more, known, file)
+        file.store(kept)
     limits = []
     for resource, gain in zip(more, kept.gains, strict=True):
         name, unit, one, plenty = resource.name, resource.unit, gain.one, gain.plenty
@@ -114,20 +123,28 @@ def _of_chip(
     best: DesignPoint,
     accelerator: Accelerator,
     more: Sequence[Resource],
+    known: Sequence[_Gain],
+    file: AnswerFile[_Gains],
 ) -> _Gains:
-    with run.progress.phase("limits of the best design", len(more) + 1) as advance:
+    """The gains of ``more``, of which an earlier run that was killed has ``known`` the first; what
+    is found is kept in ``file`` meanwhile."""
+    # the chips of a larger area take about as long as all resources of one chip
+    with run.progress.phase("limits of the best design", 2 * len(more)) as advance:
         chip = _Chip(run, hardware, accelerator, best)
         money = hardware.metrics.purchase
         usd = None if money is None else money.usd
-        base = chip.value(Circumstances(chip.platform, chip.cluster, best.hbm_bytes, usd))
-        gains = []
-        for resource in more:
+        base = chip.base(Circumstances(chip.platform, chip.cluster, best.hbm_bytes, usd))
+        gains = list(known)
+        advance(len(gains))
+        for resource in more[len(gains) :]:
             plenty = chip.gain(resource.plenty, base)
-            one = min(chip.gain(resource.one, base), plenty) if plenty else 0.0
+            one = chip.gain(resource.one, base, resource.speedup) if plenty else 0.0
+            one = min(one, plenty)
             gains.append(_Gain(resource.name, one, plenty))
+            file.store(_Gains(tuple(gains), None, complete=False))
             advance(1)
         area, of_chips = area_gain(run, hardware, best, base), limit_gains(run, hardware, base)
-        advance(1)
+        advance(len(more))
     return _Gains(tuple(gains), area, of_chips)
 
 
@@ -148,18 +165,46 @@ class _Chip:
         self._usd = None if hardware.metrics.purchase is None else hardware.metrics.purchase.usd
         # also what other clusters need not price again
         self._given = priced(self._run, self._hardware, least=self._least)
+        self._groups = list[PointGroup]()
 
-    def value(self, given: Circumstances) -> float:
-        """The objective of the best plans, 0 where nothing fits."""
-        chips = replace(self._priced(given), most_steps=FEW_STEPS)
-        optimum = chips.optimum(given.hbm_bytes)
+    def base(self, given: Circumstances) -> float:
+        """The objective of the best plans under what is given, 0 where nothing fits."""
+        self._groups = replace(self._priced(given), most_steps=FEW_STEPS).groups(given.hbm_bytes)
+        return self._value(self._groups, given)
+
+    def gain(self, given: Circumstances, base: float, speedup: float = math.inf) -> float:
+        """What other circumstances bring over ``base``, as a fraction, at least 0, where nothing
+        takes less than ``1 / speedup`` of the time."""
+        chips = self._priced(given, self._worth(base, speedup))
+        groups = replace(chips, most_steps=FEW_STEPS).groups(given.hbm_bytes)
+        return gain_of(self._value(groups, given), base)
+
+    def _value(self, groups: Sequence[PointGroup], given: Circumstances) -> float:
+        optimum = best_for_all_models(self._run.problem, groups, given.hbm_bytes)
         return 0.0 if optimum is None else optimum.value
 
-    def gain(self, given: Circumstances, base: float) -> float:
-        """What other circumstances bring over ``base``, as a fraction, at least 0."""
-        return gain_of(self.value(given), base)
+    def _worth(self, base: float, speedup: float) -> list[UniformPlan] | None:
+        """Shapes that might reach more than ``base`` where nothing takes less than ``1 / speedup``
+        of the time; None where that is not known.
 
-    def _priced(self, given: Circumstances) -> PricedHardware:
+        What they do not exceed follows from their bounds under what is given.
+        """
+        objective = self._run.problem.objective
+        alone = len(self._run.problem.models) == 1 and self._given.context.remaining is None
+        if math.isinf(speedup) or objective not in OF_TIME or not alone:
+            return None
+        # the part of traffic that shows beside computation is as many times less at most
+        speedup *= speedup
+        return [
+            shape.plan
+            for group in self._groups
+            for shape, most in zip(group.shapes, group.objective_bound(objective), strict=True)
+            if most * speedup >= base
+        ]
+
+    def _priced(
+        self, given: Circumstances, chosen: Sequence[UniformPlan] | None = None
+    ) -> PricedHardware:
         hardware, problem = self._hardware, self._run.problem
         run = replace(self._run, problem=replace(problem, memory_bytes=(given.hbm_bytes,)))
         if given.usd is not None and given.usd != self._usd:
@@ -173,7 +218,7 @@ class _Chip:
             hardware = hardware.in_cluster(given.cluster)
         elif self._given.context.remaining is None or problem.memory_bytes == (given.hbm_bytes,):
             return self._given
-        return priced(run, hardware, least=self._least)
+        return priced(run, hardware, least=self._least, chosen=chosen)
 
 
 def _most_replicas(problem: SearchProblem) -> int:

@@ -1,5 +1,6 @@
 """What a chip is used with, and what there could be more of."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +29,10 @@ class Circumstances:
 
 @dataclass(frozen=True, eq=False)
 class Resource:
-    """Something of which there could be ``one`` unit more, or ``plenty``; ``step`` is in words."""
+    """Something of which there could be ``one`` unit more, or ``plenty``; ``step`` is in words.
+
+    ``speedup`` is by what factor ``one`` shortens anything at most; infinite where it does not say.
+    """
 
     name: str
     unit: str
@@ -37,6 +41,7 @@ class Resource:
     step: str
     one: Circumstances
     plenty: Circumstances
+    speedup: float = math.inf
     most: str = ""  # words for plenty of devices where no plan can use more
 
     def text(self, one: float, plenty: float) -> str:
@@ -100,15 +105,22 @@ def resources(
         return replace(given, cluster=grown_to(cluster, count))
 
     def more_of(
-        name: str, unit: str, amount: float, one: Circumstances, plenty: Circumstances
+        name: str,
+        unit: str,
+        amount: float,
+        one: Circumstances,
+        plenty: Circumstances,
+        speedup: float = math.inf,
     ) -> Resource:
-        return Resource(name, unit, amount, amount + 1.0, f"one more {unit}", one, plenty)
+        step = f"one more {unit}"
+        return Resource(name, unit, amount, amount + 1.0, step, one, plenty, speedup)
 
     def bandwidth(
         name: str, bytes_per_s: float, having: Callable[[float], Circumstances]
     ) -> Resource:
         one, plenty = having(bytes_per_s + GIGA), having(bytes_per_s * PLENTY)
-        return more_of(name, "GB/s", bytes_per_s / GIGA, one, plenty)
+        faster = (bytes_per_s + GIGA) / bytes_per_s
+        return more_of(name, "GB/s", bytes_per_s / GIGA, one, plenty, faster)
 
     size, there = given.hbm_bytes, cluster.num_devices
     hbm, buffer = platform.hbm_bandwidth_bytes_per_s, platform.glb_bandwidth_bytes_per_cycle * hertz
@@ -120,8 +132,10 @@ def resources(
         more_of(MEMORY, "GiB", size / GIB, larger, plentiful),
         bandwidth("HBM bandwidth", hbm, with_hbm),
         bandwidth("on-chip buffer bandwidth", buffer, with_buffer),
-        more_of("clock of the cores", "MHz", hertz / MEGA, one_mhz, fast),
-        Resource("number of devices", "devices", there, there + 1, "one more", one, plenty, most),
+        more_of("clock of the cores", "MHz", hertz / MEGA, one_mhz, fast, (hertz + MEGA) / hertz),
+        Resource(
+            "number of devices", "devices", there, there + 1, "one more", one, plenty, most=most
+        ),
     ]
     if given.usd is not None:
         usd, more = given.usd, given.usd + more_usd
@@ -130,13 +144,14 @@ def resources(
         found.append(Resource("money", "$", usd, more, step, one, plenty))
     for position, tier in enumerate(cluster.tiers):
         which = f" ({tier.name})" if len(cluster.tiers) > 1 else ""
-        faster = partial(with_bandwidth, position, tier)
-        found.append(bandwidth(f"network bandwidth{which}", tier.bandwidth_bytes_per_s, faster))
+        having = partial(with_bandwidth, position, tier)
+        found.append(bandwidth(f"network bandwidth{which}", tier.bandwidth_bytes_per_s, having))
         if tier.latency_s > 0:
             less = max(0.0, tier.latency_s - MICRO)
             name, unit = f"network latency{which}", "microseconds"
             step = "one microsecond less" if less else "none at all"
             one, none = (with_tier(position, replace(tier, latency_s=each)) for each in (less, 0.0))
             amounts = tier.latency_s / MICRO, less / MICRO
-            found.append(Resource(name, unit, *amounts, step, one, none))
+            faster = tier.latency_s / less if less else math.inf
+            found.append(Resource(name, unit, *amounts, step, one, none, faster))
     return found

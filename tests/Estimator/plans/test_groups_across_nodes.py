@@ -6,8 +6,10 @@ import pytest
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
 from Estimator.plans.degrees import UniformPlan
+from Estimator.plans.groups import layer_groups
 from Estimator.plans.policy import training_policy
 from Estimator.plans.rates import Messages
+from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import CollectiveKind
 from phaze_common.choices import GroupOrder
 from tests.builders.training_cases import device_model, graph_for, iteration_of, plan_of
@@ -30,6 +32,19 @@ def test_aligned_groups_cost_the_same_wherever_they_are() -> None:
             for start in (0, 64)
         )
         assert later == first
+
+
+def test_on_a_network_of_one_tier_the_groups_of_all_plans_of_a_shape_cost_the_same() -> None:
+    flat = load_cluster("phaze_icml24")
+    shape = plan_of(tp=2, pp=1, dp=1, ep=4, global_batch_size=96)
+    pp, dp = (each.ravel() for each in np.meshgrid(np.arange(1, 7), 4 * np.arange(1, 5)))
+    inner, none = np.arange(len(pp)) % 2 == 0, np.zeros_like(pp)
+    batches = np.full(len(pp), 96)
+    plans = UniformPlans(shape, pp, dp, none, np.ones_like(pp), batches, inner, none > 0)
+    groups = {layer_groups(plans.plan(place), flat) for place in range(len(plans))}
+    assert set(plans.by_groups(flat)) == groups
+    assert len(groups) == 1
+    assert len(plans.by_groups(CLUSTER)) > 1
 
 
 def test_blocks_counted_one_by_one_agree_with_the_closed_form() -> None:

@@ -164,19 +164,13 @@ def test_more_effort_that_finds_nothing_better_names_no_other_design(
     assert open_
     hardware = type(case.hardware)
     monkeypatch.setattr(axis_values, "DesignedChips", hardware)
-    monkeypatch.setattr(hardware, "only", lambda self, chips: self, raising=False)
-    monkeypatch.setattr(
-        hardware,
-        "accelerators",
-        SimpleNamespace(accelerator=case.hardware.accelerator),
-        raising=False,
-    )
+    monkeypatch.setattr(hardware, "some_as_priced", lambda self, rows: self, raising=False)
     for rows, value in open_:
         equal = SimpleNamespace(value=value.reached, proven=True)
         monkeypatch.setattr(
             axis_values,
             "priced",
-            lambda *_, equal=equal: SimpleNamespace(best_optimum=lambda: equal),
+            lambda *_, equal=equal, **__: SimpleNamespace(best_optimum=lambda: equal),
         )
         again = designs.best("value", rows)
         assert (again.accelerator, again.reached) == (value.accelerator, value.reached)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from phaze.studies.explain.repeat import request_of, run_of
+from phaze.studies.limits import limits
 from phaze.studies.limits.limits import limits_of
 from phaze_common.progress import SilentProgress
 from Solver.designs.re_solve import priced
@@ -214,6 +215,35 @@ def test_limits_are_kept_once_and_what_they_were_made_from_not_at_all(finished):
     )
     assert sorted((finished.folder / "points").iterdir()) == sorted([*folders, kept, axes])
     assert [path.name for path in (finished.folder / "Estimator").rglob("*.npz")] == estimates
+
+
+def test_limits_go_on_where_a_run_was_killed(finished, tmp_path, monkeypatch):
+    run = run_of(request_of(finished), SilentProgress())
+    run = replace(run, stores=replace(run.stores, points=tmp_path))
+    gain, asked = limits._Chip.gain, []
+
+    def killed(chip, given, *more):
+        if given.cluster.num_devices > chip.cluster.num_devices:
+            raise KeyboardInterrupt
+        asked.append(given)
+        return gain(chip, given, *more)
+
+    monkeypatch.setattr(limits._Chip, "gain", killed)
+    with pytest.raises(KeyboardInterrupt):
+        limits_of(run, finished.result.best, ())
+    before = list(asked)
+    assert before
+    monkeypatch.setattr(
+        limits._Chip,
+        "gain",
+        lambda chip, given, *more: asked.append(given) or gain(chip, given, *more),
+    )
+    found = limits_of(run, finished.result.best, ())
+    assert [each.unlimited_gain for each in found] == pytest.approx(
+        [each.unlimited_gain for each in finished.result.best.limits]
+    )
+    again = asked[len(before) :]
+    assert all(each.platform == again[0].platform for each in again)  # network and devices alone
 
 
 def test_values_are_kept_and_words_made_anew(finished, monkeypatch):
