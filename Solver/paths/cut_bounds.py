@@ -29,7 +29,7 @@ DOWNSTREAM, UPSTREAM_FORWARD, UPSTREAM_BACKWARD = range(3)
 # Columns of ``Problem.ends`` and ``Problem.spans``, as in ``Stages``
 WHOLE, PART = range(2)
 FIRST, TO_END, DEPTH = range(3)
-PIPELINE, OWN, DEEP, LAG = range(4)  # tables of ``bound_cut``
+PIPELINE, OWN, DEEP, LAG, REST = range(5)  # tables of ``bound_cut``
 
 
 class Problem(NamedTuple):
@@ -156,10 +156,10 @@ def most_load_s(problem: Problem, limit_s: float) -> float:
 def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float:
     """Seconds that no cut of the plan beats (inf: none fits, or none beats ``incumbent_s``).
 
-    Fills ``tables`` (4, pp, nodes): the least that the largest of the last j + 1 stages can have of
-    ``pipeline_s``, ``own_s``, ``deep_s`` and ``lag_s``. The last two belong together: what follows
-    any stage's last backward pass follows any path, less the backward passes of the stages before
-    it.
+    Fills ``tables`` (5, pp, nodes): the least that the largest of the last j + 1 stages can have of
+    ``pipeline_s``, ``own_s``, ``deep_s`` and ``lag_s``, and that all of them can take together. The
+    two before that belong together: what follows any stage's last backward pass follows any path,
+    less the backward passes of the stages before it.
     """
     pp, everything = problem.pp, len(problem.nodes) - 1
     limit_s = incumbent_s * (1.0 - ROUNDING) - problem.least_step_s
@@ -168,7 +168,7 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
     for downstream in range(pp):
         first = downstream == pp - 1
         for node in range(everything + 1):
-            for table in range(4):
+            for table in range(5):
                 tables[table, downstream, node] = np.inf
             if (node == everything) != first or problem.spans[node, DEPTH] <= downstream:
                 continue
@@ -194,11 +194,13 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
                 stage = stage_at(problem, edge, downstream)
                 pipeline_s, own_s = stage.pipeline_s, stage.own_s
                 deep_s, lag_s = stage.deep_s, stage.lag_s
+                rest_s = stage.forward_s + stage.backward_s
                 if downstream > 0:
                     pipeline_s = max(pipeline_s, tables[PIPELINE, downstream - 1, part])
                     own_s = max(own_s, tables[OWN, downstream - 1, part])
                     deep_s = max(deep_s, tables[DEEP, downstream - 1, part])
                     lag_s = max(lag_s, tables[LAG, downstream - 1, part])
+                    rest_s += tables[REST, downstream - 1, part]
                 if first:
                     best_s = min(best_s, max(pipeline_s + stage.after_s, own_s, deep_s + lag_s))
                 if max(pipeline_s, own_s, deep_s + lag_s) >= limit_s:
@@ -209,4 +211,5 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
                 tables[OWN, downstream, node] = min(tables[OWN, downstream, node], own_s)
                 tables[DEEP, downstream, node] = min(tables[DEEP, downstream, node], deep_s)
                 tables[LAG, downstream, node] = min(tables[LAG, downstream, node], lag_s)
+                tables[REST, downstream, node] = min(tables[REST, downstream, node], rest_s)
     return best_s + problem.least_step_s

@@ -82,7 +82,7 @@ class ConfigurationPlans:
         self.times: StageTimes = graph.times(layers)
         edges = len(graph.stages.whole)
         self.loads: Loads = empty_loads(edges, graph.nodes, shared.most_stages)
-        self._tables = np.empty((4, shared.most_stages, graph.nodes))
+        self._tables = np.empty((5, shared.most_stages, graph.nodes))
         self._priced: dict[DegreesKey, Priced] = {}
         waits = shared.machine.pass_starts != PassStarts()
         adds = bool(costs.accumulation_s[configuration].any())
