@@ -16,6 +16,7 @@ from Solver.paths.cut_bounds import (
     DEEP,
     DEPTH,
     FIRST,
+    KIND,
     LAG,
     LOAD,
     OWN,
@@ -170,7 +171,7 @@ def search_cuts(
         if edge[place] < edges_from(spans, node[place], downstream)[0]:
             place -= 1
             continue
-        part = problem.ends[edge[place], PART]
+        part, kind = problem.ends[edge[place], PART], problem.ends[edge[place], KIND]
         if spans[part, DEPTH] < downstream or (
             downstream > 0 and tables[PIPELINE, downstream - 1, part] == np.inf
         ):
@@ -181,11 +182,11 @@ def search_cuts(
             break
         if steps == short:
             known = np.full((pp, everything + 1, REMEMBERED, KEPT), np.inf)
-        if problem.edges[edge[place], LOAD] > load_s:
+        if problem.kinds[kind, LOAD] > load_s:
             if problem.chain:
                 place -= 1
             continue
-        if not fits_at(problem, edge[place], downstream):
+        if not fits_at(problem, kind, downstream):
             continue
         stage = stage_at(problem, edge[place], downstream)
         forward_s[place], backward_s[place] = stage.forward_s, stage.backward_s
@@ -195,7 +196,7 @@ def search_cuts(
         deep_s = max(first_stages[place, DEEP], stage.deep_s)
         lags_s[place] = stage.after_s - first_stages[place, BACKWARD_SUM]
         lag_s = max(first_stages[place, LAG], lags_s[place])
-        step_s = max(first_stages[place, LARGEST_STEP], problem.edges[edge[place], STEP])
+        step_s = max(first_stages[place, LARGEST_STEP], problem.kinds[kind, STEP])
         bound_s = max(pipeline_s + after_s[0], own_s, deep_s + lag_s)
         if downstream > 0:
             bound_s = max(
@@ -246,11 +247,12 @@ def cut_s(problem: Problem, nodes: IntArray) -> float:
         edge = problem.spans[nodes[place], FIRST]
         while problem.ends[edge, PART] != nodes[place + 1]:
             edge += 1
-        if not fits_at(problem, edge, pp - 1 - place):
+        kind = problem.ends[edge, KIND]
+        if not fits_at(problem, kind, pp - 1 - place):
             return np.inf
         stage = stage_at(problem, edge, pp - 1 - place)
         forward_s[place], backward_s[place] = stage.forward_s, stage.backward_s
         after_s[place] = stage.after_s
-        step_s = max(step_s, problem.edges[edge, STEP])
+        step_s = max(step_s, problem.kinds[kind, STEP])
     scratch = np.empty((SCRATCH_ROWS + 1, pp))
     return finish_in_s(forward_s, backward_s, after_s, problem.micro_batches, scratch) + step_s

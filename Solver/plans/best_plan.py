@@ -20,6 +20,7 @@ from phaze_common.array_types import FloatArray, IntArray
 from Solver.paths.cut_bounds import (
     FIRST,
     FIXED_BYTES,
+    KIND,
     PART,
     ROUNDING,
     SAVED_BYTES,
@@ -80,8 +81,8 @@ class ConfigurationPlans:
         graph = shared.stages
         layers = time_columns(costs, configuration)
         self.times: StageTimes = graph.times(layers)
-        edges = len(graph.stages.whole)
-        self.loads: Loads = empty_loads(edges, graph.nodes, shared.most_stages)
+        kinds = len(graph.examples)
+        self.loads: Loads = empty_loads(kinds, graph.nodes, shared.most_stages)
         self._tables = np.empty((5, shared.most_stages, graph.nodes))
         self._priced: dict[DegreesKey, Priced] = {}
         waits = shared.machine.pass_starts != PassStarts()
@@ -104,7 +105,7 @@ class ConfigurationPlans:
             stages = rates, graph.stages, self.times, graph.sizes
             fill_loads(*stages, of_layers, members, fits, loads)
             shorter_s, stage_s = np.minimum(loads.forward_s, loads.backward_s), loads.stage_s
-            part = np.divide(shorter_s, stage_s, out=np.zeros(edges), where=stage_s > 0.0)
+            part = np.divide(shorter_s, stage_s, out=np.zeros(kinds), where=stage_s > 0.0)
             self._shorter_part = float(part.max())
             upstream_s = loads.upstream_forward_s, loads.upstream_backward_s
             self._nodes = np.stack([loads.downstream_s, *upstream_s], axis=1)
@@ -181,7 +182,8 @@ class ConfigurationPlans:
         loads_s = np.empty(len(kinds))
         for kind, (stages, rounds) in enumerate(kinds.tolist()):
             left = layers - np.array([0, *balanced_cuts(layers, stages * rounds), layers])
-            of_chunks = self.loads.stage_s[graph.stages.first[left[:-1]] + left[1:]]
+            edges = graph.stages.first[left[:-1]] + left[1:]
+            of_chunks = self.loads.stage_s[graph.stages.kind[edges]]
             loads_s[kind] = of_chunks.reshape(rounds, stages).sum(axis=0).max()
         return loads_s[place.reshape(-1)]
 
@@ -311,7 +313,6 @@ def _memory_bytes(problem: Problem, path: Sequence[int]) -> float:
         low, high = problem.spans[whole, FIRST], problem.spans[whole + 1, FIRST]
         edge = low + np.searchsorted(problem.ends[low:high, PART], part)
         held = min(problem.pp - place, problem.micro_batches)
-        most = max(
-            most, float(problem.edges[edge, FIXED_BYTES] + held * problem.edges[edge, SAVED_BYTES])
-        )
+        of_kind = problem.kinds[problem.ends[edge, KIND]]
+        most = max(most, float(of_kind[FIXED_BYTES] + held * of_kind[SAVED_BYTES]))
     return most

@@ -340,11 +340,11 @@ def chain_problem(random: np.random.Generator, layers: int, pp: int, micro_batch
     ends = np.where(depth > 0, first[:-1], -1)
     messages_s = random.uniform(0, random.uniform(0, 2), (2, 2, layers + 1))
     return Problem(
-        edges=np.stack([loads, forward, backward, after, step, none, none], axis=1),
+        kinds=np.stack([loads, forward, backward, after, step, none, none], axis=1),
         nodes=np.stack(
             [sums[:, 0] + sums[:, 1], sums[-1, 0] - sums[:, 0], sums[-1, 1] - sums[:, 1]], axis=1
         ),
-        ends=np.stack([node, part], axis=1),
+        ends=np.stack([node, part, np.arange(len(node))], axis=1),
         spans=np.stack([first, np.append(ends, -1), np.append(depth, 0)], axis=1),
         chain=True,
         least_downstream_s=np.zeros((pp, layers + 1)),
