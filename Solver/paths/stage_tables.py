@@ -184,11 +184,18 @@ def fill_prices(
     times: StageTimes,
     sizes: StageSizes,
     shared: float,
+    wanted: BoolArray,
     priced: Priced,
 ) -> None:
-    """Price stages of every kind in full; ``shared`` parameters count once on a single stage."""
+    """Price the ``wanted`` (kinds,) stages in full, the others as ones that no memory holds;
+    ``shared`` parameters count once on a single stage."""
     every, no_chunks = len(sizes.layers), np.empty((2, 0))
     for kind in range(every):
+        if not wanted[kind]:
+            priced.forward_s[kind], priced.backward_s[kind] = 0.0, 0.0
+            priced.after_s[kind], priced.step_s[kind] = 0.0, 0.0
+            priced.fixed_bytes[kind] = np.inf
+            continue
         price = stage_price(rates, times, sizes, kind, every, shared, no_chunks)
         priced.forward_s[kind], priced.backward_s[kind] = price.forward_s, price.backward_s
         priced.after_s[kind], priced.step_s[kind] = price.after_s, price.step_s

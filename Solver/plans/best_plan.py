@@ -100,10 +100,10 @@ class ConfigurationPlans:
             rates = shared.rates(0)._replace(
                 straggler_excess=float(straggler_excess(machine, devices.min()))
             )
-            fits, members = shared.stages_fit(memory_bytes), graph.lattice.members
+            self._fits, members = shared.stages_fit(memory_bytes), graph.lattice.members
             loads, of_layers = self.loads, times_of(layers)
             stages = rates, graph.stages, self.times, graph.sizes
-            fill_loads(*stages, of_layers, members, fits, loads)
+            fill_loads(*stages, of_layers, members, self._fits, loads)
             shorter_s, stage_s = np.minimum(loads.forward_s, loads.backward_s), loads.stage_s
             part = np.divide(shorter_s, stage_s, out=np.zeros(kinds), where=stage_s > 0.0)
             self._shorter_part = float(part.max())
@@ -192,7 +192,7 @@ class ConfigurationPlans:
         key = shared.degrees_key(index)
         if not self._follows(index):
             if key not in self._priced:
-                self._priced[key] = shared.stage_prices(index, self.times)
+                self._priced[key] = shared.stage_prices(index, self.times, self._fits)
             return self._priced[key]
         return Priced(self.loads.forward_s, self.loads.backward_s, *shared.after_passes(index))
 

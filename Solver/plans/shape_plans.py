@@ -406,12 +406,14 @@ class ShapePlans:
         )
         return np.minimum(self.plans.pp, self.plans.micro_batches) * int(limited)
 
-    def stage_prices(self, index: int, times: StageTimes) -> Priced:
-        """Stages with ``times`` in full under a plan."""
+    def stage_prices(self, index: int, times: StageTimes, fits: BoolArray | None = None) -> Priced:
+        """Stages with ``times`` in full under a plan; those that ``fits`` (kinds,) leaves out take
+        more bytes than there are."""
         graph = self.stages
         shared = self.stages.tied_parameters if self.plans.pp[index] == 1 else 0.0
         priced = Priced(*np.empty((5, len(graph.examples))))
-        fill_prices(self.rates(index), times, graph.sizes, shared, priced)
+        wanted = np.ones(len(graph.examples), np.bool_) if fits is None else fits
+        fill_prices(self.rates(index), times, graph.sizes, shared, wanted, priced)
         return priced
 
     def after_passes(self, index: int) -> tuple[FloatArray, FloatArray, FloatArray]:
