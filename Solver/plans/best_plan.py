@@ -31,7 +31,7 @@ from Solver.paths.cut_search import cut_s, search_cuts
 from Solver.paths.stage_tables import Loads, Priced, empty_loads, fill_loads
 from Solver.plans.bounds import plan_bounds_s
 from Solver.plans.cut_levels import CutSearch, Found, Hint, PlanStatus
-from Solver.plans.shape_plans import DegreesKey, ShapePlans
+from Solver.plans.shape_plans import MOST_KEPT, DegreesKey, ShapePlans
 
 MOST_STEPS = 4_000_000  # stages tried in one search through cuts: some tenths of a second
 FIRST_STEPS = 20_000  # for a first incumbent
@@ -139,6 +139,7 @@ class ConfigurationPlans:
                 search.plan_s[first.hint.index] = first.seconds
         elif np.isfinite(bounds_s.min(initial=np.inf)):
             search.cut(int(bounds_s.argmin()), FIRST_STEPS, otherwise=0)
+        self._settle_interleaved(search)
         search.run()
         found = best[-1]
         best_s = min(incumbent_s, found.seconds)
@@ -192,6 +193,8 @@ class ConfigurationPlans:
         key = shared.degrees_key(index)
         if not self._follows(index):
             if key not in self._priced:
+                if len(self._priced) == MOST_KEPT:
+                    self._priced.clear()
                 self._priced[key] = shared.stage_prices(index, self.times, self._fits)
             return self._priced[key]
         return Priced(self.loads.forward_s, self.loads.backward_s, *shared.after_passes(index))
@@ -278,6 +281,19 @@ class ConfigurationPlans:
         sizes = tuple(len(chunk) for chunk in chunk_layers(plan, shared.graph))
         plan = replace(plan, stage_layers=sizes)
         return Found(plan, Hint(index, None), seconds, True, memory_bytes=fullest)
+
+    def _settle_interleaved(self, search: CutSearch) -> None:
+        """Price all interleaved plans that may be the best at once, and offer the best of them."""
+        rows, bounds_s = self.shared.interleaved_rows, search.bounds_s
+        rows = rows[bounds_s[rows] < search.incumbents_s[rows] * (1.0 - ROUNDING)]
+        if not len(rows):
+            return
+        seconds, _ = self.interleaved(rows)
+        search.cut(int(rows[seconds.argmin()]), most_steps=0)
+        fits = np.isfinite(seconds)
+        search.status[rows] = np.where(fits, PlanStatus.EVALUATED, PlanStatus.INFEASIBLE)
+        bounds_s[rows] = seconds
+        search.settled(rows)
 
     def interleaved(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
         """Seconds (infinite: no fit) and bytes of the fullest stage of the interleaved ``rows``."""

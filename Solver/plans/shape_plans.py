@@ -44,6 +44,7 @@ from Solver.plans.bounds import PlanBounds
 from Solver.plans.sparse_tables import TablesOfStages
 
 AT_ONCE = 1024  # plans whose rates are priced together
+MOST_KEPT = 2048  # degrees whose prices of stages are kept
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class DegreesKey:
     single: bool
     # Micro-batches of which activations are in host memory, where that has an end; else 0
     in_flight: int
-    devices: int  # that wait for the slowest of them; 0 where all are alike
+    groups_of_devices: int  # that wait for the slowest of them; 0 where all are alike
 
 
 class ShapePlans:
@@ -388,6 +389,7 @@ class ShapePlans:
     def degrees_key(self, index: int) -> DegreesKey:
         """What decides the prices of stages under plan ``index``."""
         plans, part = self.plans, index // AT_ONCE
+        waiting = int(plans.pp[index] * plans.dp[index]) if self.machine.variation else 0
         return DegreesKey(
             dp=int(plans.dp[index]),
             zero_stage=int(plans.sharding[index]),
@@ -395,7 +397,9 @@ class ShapePlans:
             groups=(part, int(self._many_rates(part).group[index % AT_ONCE])),
             single=bool(plans.pp[index] == 1),
             in_flight=int(self._kept_in_flight[index]),
-            devices=int(plans.devices[index]) if self.machine.variation else 0,
+            groups_of_devices=int(plans.pp[index] * plans.dp[index])
+            if self.machine.variation
+            else 0,
         )
 
     @cached_property
@@ -423,6 +427,8 @@ class ShapePlans:
         They do not depend on the hardware's speed where nothing overlaps with computation."""
         key = self.degrees_key(index)
         if key not in self._after:
+            if len(self._after) == MOST_KEPT:
+                self._after.clear()
             priced = self.stage_prices(index, times_of(np.zeros((len(self.stages.examples), 16))))
             self._after[key] = priced.after_s, priced.step_s, priced.fixed_bytes
         return self._after[key]
