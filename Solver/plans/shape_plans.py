@@ -397,9 +397,7 @@ class ShapePlans:
             groups=(part, int(self._many_rates(part).group[index % AT_ONCE])),
             single=bool(plans.pp[index] == 1),
             in_flight=int(self._kept_in_flight[index]),
-            groups_of_devices=int(plans.pp[index] * plans.dp[index])
-            if self.machine.variation
-            else 0,
+            groups_of_devices=waiting,
         )
 
     @cached_property
