@@ -21,15 +21,15 @@ from phaze_common.array_types import FloatArray, IntArray
 ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
 
 
-# Columns of ``Problem.edges``: seconds of a stage's passes without and with what its degrees cost,
+# Columns of ``Problem.kinds``: seconds of a stage's passes without and with what its degrees cost,
 # and bytes.
 LOAD, FORWARD, BACKWARD, AFTER, STEP, FIXED_BYTES, SAVED_BYTES = range(7)
 # Columns of ``Problem.nodes``, as in ``Loads``
 DOWNSTREAM, UPSTREAM_FORWARD, UPSTREAM_BACKWARD = range(3)
 # Columns of ``Problem.ends`` and ``Problem.spans``, as in ``Stages``
-WHOLE, PART = range(2)
+WHOLE, PART, KIND = range(3)
 FIRST, TO_END, DEPTH = range(3)
-PIPELINE, OWN, DEEP, LAG = range(4)  # tables of ``bound_cut``
+PIPELINE, OWN, DEEP, LAG, REST = range(5)  # tables of ``bound_cut``
 
 
 class Problem(NamedTuple):
@@ -40,9 +40,9 @@ class Problem(NamedTuple):
     and their columns named.
     """
 
-    edges: FloatArray  # (edges, 7)
+    kinds: FloatArray  # of stages, (kinds, 7)
     nodes: FloatArray  # (nodes, 3)
-    ends: IntArray  # (edges, 2)
+    ends: IntArray  # (edges, 3)
     spans: IntArray  # (nodes + 1, 3)
     chain: bool
     least_downstream_s: FloatArray
@@ -74,25 +74,25 @@ class Stage(NamedTuple):
 
 
 @inlined
-def fits_at(problem: Problem, edge: int, downstream: int) -> bool:
-    """Whether stage ``edge`` has the memory with ``downstream`` stages behind it."""
-    saved = min(downstream + 1, problem.micro_batches) * problem.edges[edge, SAVED_BYTES]
-    return problem.edges[edge, FIXED_BYTES] + saved <= problem.memory_bytes
+def fits_at(problem: Problem, kind: int, downstream: int) -> bool:
+    """Whether a stage of ``kind`` has the memory with ``downstream`` stages behind it."""
+    saved = min(downstream + 1, problem.micro_batches) * problem.kinds[kind, SAVED_BYTES]
+    return problem.kinds[kind, FIXED_BYTES] + saved <= problem.memory_bytes
 
 
 @inlined
 def stage_at(problem: Problem, edge: int, downstream: int) -> Stage:
     """Stage ``edge`` with ``downstream`` stages behind it."""
     pp, whole, part = problem.pp, problem.ends[edge, WHOLE], problem.ends[edge, PART]
-    is_first = downstream == pp - 1
-    forward_s, backward_s = problem.edges[edge, FORWARD], problem.edges[edge, BACKWARD]
-    after_s, back_s = problem.edges[edge, AFTER], 0.0
+    is_first, kind = downstream == pp - 1, problem.ends[edge, KIND]
+    forward_s, backward_s = problem.kinds[kind, FORWARD], problem.kinds[kind, BACKWARD]
+    after_s, back_s = problem.kinds[kind, AFTER], 0.0
     downstream_s = problem.nodes[part, DOWNSTREAM]
     if downstream > 0:
-        kind = problem.kind_of[downstream - 1]
-        forward_s += problem.messages_s[kind, 0, part]
+        route = problem.kind_of[downstream - 1]
+        forward_s += problem.messages_s[route, 0, part]
         downstream_s += (
-            problem.messages_s[kind, 1, part] + problem.least_messages_s[downstream - 1, part]
+            problem.messages_s[route, 1, part] + problem.least_messages_s[downstream - 1, part]
         )
     if not is_first:
         back_s = problem.messages_s[problem.kind_of[downstream], 1, whole]
@@ -130,12 +130,12 @@ def most_load_s(problem: Problem, limit_s: float) -> float:
     total_s = problem.nodes[everything, DOWNSTREAM] + problem.least_messages_s[pp - 1, everything]
     most_s = -np.inf
     for edge in range(problem.spans[everything, FIRST], problem.spans[everything + 1, FIRST]):
-        part = problem.ends[edge, PART]
+        part, kind = problem.ends[edge, PART], problem.ends[edge, KIND]
         if (part == 0) != (pp == 1) or problem.spans[part, DEPTH] < pp - 1:
             continue
         if pp == 1:
             return np.inf
-        room_s = limit_s - problem.edges[edge, AFTER] - problem.tied_s
+        room_s = limit_s - problem.kinds[kind, AFTER] - problem.tied_s
         load_s = np.inf
         if more > 0:
             load_s = (room_s - total_s) / (more - 0.5 * warm_up)
@@ -147,7 +147,7 @@ def most_load_s(problem: Problem, limit_s: float) -> float:
                 load_s = min(load_s, (room_s - total_s) / more)
             elif more > pp:
                 load_s = min(load_s, (room_s - 2.0 * total_s) / (more - pp))
-        if load_s >= max(problem.edges[edge, LOAD], problem.least_downstream_s[pp - 2, part]):
+        if load_s >= max(problem.kinds[kind, LOAD], problem.least_downstream_s[pp - 2, part]):
             most_s = max(most_s, load_s)
     return most_s * (1.0 + ROUNDING)
 
@@ -156,10 +156,10 @@ def most_load_s(problem: Problem, limit_s: float) -> float:
 def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float:
     """Seconds that no cut of the plan beats (inf: none fits, or none beats ``incumbent_s``).
 
-    Fills ``tables`` (4, pp, nodes): the least that the largest of the last j + 1 stages can have of
-    ``pipeline_s``, ``own_s``, ``deep_s`` and ``lag_s``. The last two belong together: what follows
-    any stage's last backward pass follows any path, less the backward passes of the stages before
-    it.
+    Fills ``tables`` (5, pp, nodes): the least that the largest of the last j + 1 stages can have of
+    ``pipeline_s``, ``own_s``, ``deep_s`` and ``lag_s``, and that all of them can take together. The
+    two before that belong together: what follows any stage's last backward pass follows any path,
+    less the backward passes of the stages before it.
     """
     pp, everything = problem.pp, len(problem.nodes) - 1
     limit_s = incumbent_s * (1.0 - ROUNDING) - problem.least_step_s
@@ -168,7 +168,7 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
     for downstream in range(pp):
         first = downstream == pp - 1
         for node in range(everything + 1):
-            for table in range(4):
+            for table in range(5):
                 tables[table, downstream, node] = np.inf
             if (node == everything) != first or problem.spans[node, DEPTH] <= downstream:
                 continue
@@ -180,7 +180,8 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
                 if low < 0:
                     continue
             for edge in range(high - 1, low - 1, -1):
-                if problem.edges[edge, LOAD] > load_s:
+                kind = problem.ends[edge, KIND]
+                if problem.kinds[kind, LOAD] > load_s:
                     if problem.chain:
                         break
                     continue
@@ -189,16 +190,18 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
                     downstream > 0 and tables[PIPELINE, downstream - 1, part] == np.inf
                 ):
                     continue
-                if not fits_at(problem, edge, downstream):
+                if not fits_at(problem, kind, downstream):
                     continue
                 stage = stage_at(problem, edge, downstream)
                 pipeline_s, own_s = stage.pipeline_s, stage.own_s
                 deep_s, lag_s = stage.deep_s, stage.lag_s
+                rest_s = stage.forward_s + stage.backward_s
                 if downstream > 0:
                     pipeline_s = max(pipeline_s, tables[PIPELINE, downstream - 1, part])
                     own_s = max(own_s, tables[OWN, downstream - 1, part])
                     deep_s = max(deep_s, tables[DEEP, downstream - 1, part])
                     lag_s = max(lag_s, tables[LAG, downstream - 1, part])
+                    rest_s += tables[REST, downstream - 1, part]
                 if first:
                     best_s = min(best_s, max(pipeline_s + stage.after_s, own_s, deep_s + lag_s))
                 if max(pipeline_s, own_s, deep_s + lag_s) >= limit_s:
@@ -209,4 +212,5 @@ def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float
                 tables[OWN, downstream, node] = min(tables[OWN, downstream, node], own_s)
                 tables[DEEP, downstream, node] = min(tables[DEEP, downstream, node], deep_s)
                 tables[LAG, downstream, node] = min(tables[LAG, downstream, node], lag_s)
+                tables[REST, downstream, node] = min(tables[REST, downstream, node], rest_s)
     return best_s + problem.least_step_s

@@ -1,5 +1,5 @@
 """The stages that a model's layers can be cut into, as a graph: nodes are what is left to place,
-edges are stages."""
+edges are stages, of which most are like others."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from Estimator.plans.cuts import Crossing, crossing
 from Estimator.plans.layer_costs import LayerSizes
 from Estimator.plans.stage_totals import StageSizes, StageTimes, stage_sizes, times_of
+from Estimator.plans.uniform_plans import numbered
 from GraphExtractor.graph import ModelGraph
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.paths.lattice import Lattice, lattice_of
@@ -26,7 +27,8 @@ class Stages(NamedTuple):
 
     The edges of node s are ``first[s]`` to ``first[s + 1]``; ``to_end[s]`` and ``from_start[s]``
     are those that hold all of node s, and all but node s (-1: none). ``depth[s]`` layers are in
-    node s. In a ``chain`` stages grow as ``part`` shrinks.
+    node s. In a ``chain`` stages grow as ``part`` shrinks. Stages with the same ``kind`` (edges,)
+    take and hold the same but for their messages, so that what they cost has shape (kinds,).
     """
 
     first: IntArray
@@ -36,12 +38,13 @@ class Stages(NamedTuple):
     from_start: IntArray
     depth: IntArray
     chain: bool
+    kind: IntArray
 
 
 @dataclass(frozen=True, eq=False)
 class StageGraph:
-    """The stages of ``graph`` under one recomputation mode, with their sizes; ``tied_parameters``
-    are all layers' together."""
+    """The stages of ``graph`` under one recomputation mode, with the sizes of every kind;
+    ``tied_parameters`` are all layers' together."""
 
     graph: ModelGraph
     lattice: Lattice
@@ -49,8 +52,7 @@ class StageGraph:
     sizes: StageSizes
     crossing: Crossing  # into every node
     tied_parameters: float
-    like: IntArray  # (edges,): of ``examples`` that of as many layers of each kind, and messages
-    examples: IntArray  # edges
+    examples: IntArray  # (kinds,): an edge of each
 
     @property
     def nodes(self) -> int:
@@ -59,8 +61,8 @@ class StageGraph:
 
     @cached_property
     def ends(self) -> IntArray:
-        """``whole`` and ``part`` of every stage, shape (edges, 2)."""
-        return np.stack([self.stages.whole, self.stages.part], axis=1)
+        """``whole``, ``part`` and ``kind`` of every stage, shape (edges, 3)."""
+        return np.stack([self.stages.whole, self.stages.part, self.stages.kind], axis=1)
 
     @cached_property
     def spans(self) -> IntArray:
@@ -82,16 +84,13 @@ class StageGraph:
         """The same stages where so great a ``part`` of the activations is in host memory."""
         if part == 0.0:
             return self
-        columns = np.column_stack([self.like, self.sizes.saved_bytes])
-        _, examples, like = np.unique(columns, axis=0, return_index=True, return_inverse=True)
-        sizes = self.sizes.offloading(part)
-        return replace(self, sizes=sizes, like=like.reshape(-1), examples=examples)
+        return replace(self, sizes=self.sizes.offloading(part))
 
     def times(self, layers: FloatArray) -> StageTimes:
-        """Seconds of every stage from those of the layers, ``time_columns`` (layers, 16)."""
+        """Seconds of every kind from those of the layers, ``time_columns`` (layers, 16)."""
         sums = self.lattice.members.astype(np.float64) @ layers
         of_examples = sums[self.stages.whole[self.examples]] - sums[self.stages.part[self.examples]]
-        return times_of(np.maximum(of_examples, 0.0)[self.like])
+        return times_of(np.maximum(of_examples, 0.0))
 
 
 def stage_graph(graph: ModelGraph, sizes: LayerSizes, whole_bytes: FloatArray) -> StageGraph:
@@ -108,14 +107,35 @@ def stage_graph(graph: ModelGraph, sizes: LayerSizes, whole_bytes: FloatArray) -
     to_end[whole[lattice.part == 0]] = edges[lattice.part == 0]
     from_start[lattice.part[whole == nodes - 1]] = edges[whole == nodes - 1]
     depth = lattice.members.sum(axis=1)
-    ends = to_end, from_start
-    stages = Stages(lattice.first, whole, lattice.part, *ends, depth, chain=lattice.chain)
+    _, examples, kind = np.unique(
+        _kinds(lattice, whole, sizes), return_index=True, return_inverse=True
+    )
+    stages = Stages(
+        lattice.first, whole, lattice.part, to_end, from_start, depth, lattice.chain, kind
+    )
     crosses = crossing(graph.tensors, lattice.members)
-    members = lattice.members[whole] & ~lattice.members[lattice.part]
+    members = lattice.members[whole[examples]] & ~lattice.members[lattice.part[examples]]
     tied = float(sizes.tied_parameters[list(sizes.sequence)].sum())
     found = stage_sizes(sizes, members, whole_bytes)
-    kinds = lattice.members.astype(np.float64) @ np.eye(len(sizes.parameters))[sizes.distinct]
-    # the order of layers decides their workspace too
-    alike = np.column_stack([kinds[whole] - kinds[lattice.part], found.workspace_bytes])
-    _, examples, like = np.unique(alike, axis=0, return_index=True, return_inverse=True)
-    return StageGraph(graph, lattice, stages, found, crosses, tied, like.reshape(-1), examples)
+    return StageGraph(graph, lattice, stages, found, crosses, tied, examples)
+
+
+def _kinds(lattice: Lattice, whole: IntArray, sizes: LayerSizes) -> IntArray:
+    """A number for every stage, the same of stages with as many layers of each kind, as many that
+    save each shared tensor, and layers of the same kinds one after another, as these decide what is
+    gathered ahead; shape (edges,)."""
+    layers, part = sizes.distinct, lattice.part
+    held = lattice.members.astype(np.float32)  # counts them exactly
+    of_nodes = held @ np.column_stack([np.eye(len(sizes.parameters))[layers], sizes.shared_by])
+    counts = of_nodes[whole] - of_nodes[part]
+    following, pair = np.unique(
+        layers[:-1] * len(sizes.parameters) + layers[1:], return_inverse=True
+    )
+    of_pairs = np.eye(len(following), dtype=np.float32)[pair.reshape(-1)]
+    if lattice.chain:  # a pair of layers is in a stage if its first one is behind what is left
+        together = (held[:, :-1] * held[:, 1:]) @ of_pairs
+        pairs = together[whole] - (held[:, 1:] @ of_pairs)[part]
+    else:
+        members = lattice.members[whole] & ~lattice.members[part]
+        pairs = (members[:, :-1] & members[:, 1:]) @ of_pairs
+    return numbered([*counts.T.astype(np.int64), *(pairs.T > 0).astype(np.int64)])

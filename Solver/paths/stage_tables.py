@@ -1,5 +1,5 @@
 """What bounds and searches of cuts need of every stage there can be, filled by compiled loops:
-loads, messages, prices."""
+loads, messages, prices, each once for stages of one kind."""
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
@@ -20,10 +20,10 @@ class Loads(NamedTuple):
     """What stages take on one configuration without messages and data-parallel communication,
     seconds."""
 
-    forward_s: FloatArray  # (edges,)
-    backward_s: FloatArray  # (edges,), with what is recomputed
-    stage_s: FloatArray  # (edges,): both
-    # (edges,): the same, infinite where a stage is too large for the memory under any plan
+    forward_s: FloatArray  # (kinds,)
+    backward_s: FloatArray  # (kinds,), with what is recomputed
+    stage_s: FloatArray  # (kinds,): both
+    # (kinds,): the same, infinite where a stage is too large for the memory under any plan
     fitting_s: FloatArray
     downstream_s: FloatArray  # (nodes,): both passes of the node's layers as one stage
     upstream_forward_s: FloatArray  # (nodes,): forward of all other layers as one stage
@@ -35,9 +35,9 @@ class Loads(NamedTuple):
     least_upstream_s: FloatArray
 
 
-def empty_loads(edges: int, nodes: int, most_stages: int) -> Loads:
+def empty_loads(kinds: int, nodes: int, most_stages: int) -> Loads:
     """Loads to be filled."""
-    shapes = [edges] * 4 + [nodes] * 3 + [(most_stages, nodes)] * 2
+    shapes = [kinds] * 4 + [nodes] * 3 + [(most_stages, nodes)] * 2
     return Loads(*map(np.empty, shapes))
 
 
@@ -56,7 +56,7 @@ class Links(NamedTuple):
 
 
 class Priced(NamedTuple):
-    """Stages priced for a plan's degrees: arrays of shape (edges,)."""
+    """Stages priced for a plan's degrees: arrays of shape (kinds,)."""
 
     forward_s: FloatArray
     backward_s: FloatArray
@@ -80,25 +80,25 @@ def fill_loads(
     than in several.
 
     ``layers`` are the times of the single layers, ``members`` (nodes, layers) those of every node,
-    ``fits`` (edges,) the stages that fit in memory under some plan.
+    ``fits`` (kinds,) the stages that fit in memory under some plan.
     """
     alone_s = np.empty(members.shape[1])
     for layer in range(len(alone_s)):
         recompute_s = pass_of(rates, layers.recompute, layer, 0.0, 0.0, 1.0).total_s
         alone_s[layer] = recompute_s + pass_of(rates, layers.backward, layer, 0.0, 0.0, 1.0).total_s
-    for edge in range(len(loads.stage_s)):
-        count = sizes.layers[edge]
-        loads.forward_s[edge] = pass_of(rates, times.forward, edge, 0.0, 0.0, count).total_s
-        recompute_s = pass_of(rates, times.recompute, edge, 0.0, 0.0, count).total_s
-        backward_s = pass_of(rates, times.backward, edge, 0.0, 0.0, count).total_s
-        loads.backward_s[edge] = recompute_s + backward_s
-        loads.stage_s[edge] = loads.forward_s[edge] + loads.backward_s[edge]
-        loads.fitting_s[edge] = loads.stage_s[edge] if fits[edge] else np.inf
+    for kind in range(len(loads.stage_s)):
+        count = sizes.layers[kind]
+        loads.forward_s[kind] = pass_of(rates, times.forward, kind, 0.0, 0.0, count).total_s
+        recompute_s = pass_of(rates, times.recompute, kind, 0.0, 0.0, count).total_s
+        backward_s = pass_of(rates, times.backward, kind, 0.0, 0.0, count).total_s
+        loads.backward_s[kind] = recompute_s + backward_s
+        loads.stage_s[kind] = loads.forward_s[kind] + loads.backward_s[kind]
+        loads.fitting_s[kind] = loads.stage_s[kind] if fits[kind] else np.inf
     for node in range(len(loads.downstream_s)):
         edge = stages.to_end[node]
-        loads.downstream_s[node] = loads.stage_s[edge] if edge >= 0 else 0.0
+        loads.downstream_s[node] = loads.stage_s[stages.kind[edge]] if edge >= 0 else 0.0
         edge = stages.from_start[node]
-        loads.upstream_forward_s[node] = loads.forward_s[edge] if edge >= 0 else 0.0
+        loads.upstream_forward_s[node] = loads.forward_s[stages.kind[edge]] if edge >= 0 else 0.0
         loads.upstream_backward_s[node] = 0.0
         for layer in range(len(alone_s)):
             if not members[node, layer]:
@@ -110,20 +110,21 @@ def fill_loads(
 @outer
 def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None:
     """Fill ``least`` (most stages, nodes): the least that the largest of j + 1 stages sharing a
-    node can have of ``values``."""
+    node can have of ``values`` (kinds,)."""
     for downstream in range(len(least)):
         for node in range(len(stages.first) - 1):
             least[downstream, node] = np.inf
             if downstream == 0:
                 if stages.to_end[node] >= 0:
-                    least[downstream, node] = values[stages.to_end[node]]
+                    least[downstream, node] = values[stages.kind[stages.to_end[node]]]
                 continue
             for edge in range(stages.first[node + 1] - 1, stages.first[node] - 1, -1):
-                if values[edge] >= least[downstream, node]:
+                value = values[stages.kind[edge]]
+                if value >= least[downstream, node]:
                     if stages.chain:
                         break
                     continue
-                largest = max(values[edge], least[downstream - 1, stages.part[edge]])
+                largest = max(value, least[downstream - 1, stages.part[edge]])
                 least[downstream, node] = min(least[downstream, node], largest)
 
 
@@ -134,13 +135,23 @@ def least_largest_upstream(stages: Stages, values: FloatArray, least: FloatArray
     least[:] = np.inf
     everything = len(stages.first) - 2
     for upstream in range(len(least)):
+        if stages.chain:
+            for part in range(everything):
+                for node in range(part + 1 if upstream > 0 else everything, everything + 1):
+                    value = values[stages.kind[stages.first[node] + part]]
+                    if value >= least[upstream, part]:
+                        break  # larger stages take longer
+                    so_far = -np.inf if upstream == 0 else least[upstream - 1, node]
+                    least[upstream, part] = min(least[upstream, part], max(value, so_far))
+            continue
         for node in range(everything, 0, -1):
             so_far = -np.inf if upstream == 0 else least[upstream - 1, node]
             if so_far == np.inf or (upstream == 0 and node != everything):
                 continue
             for edge in range(stages.first[node], stages.first[node + 1]):
                 part = stages.part[edge]
-                least[upstream, part] = min(least[upstream, part], max(values[edge], so_far))
+                value = values[stages.kind[edge]]
+                least[upstream, part] = min(least[upstream, part], max(value, so_far))
 
 
 @outer
@@ -154,7 +165,11 @@ def fill_least_messages(
             least_s[downstream, node] = np.inf if downstream > 0 or node == 0 else 0.0
             if downstream == 0 or stages.depth[node] <= downstream:
                 continue
-            for edge in range(stages.first[node], stages.first[node + 1]):
+            first = stages.first[node]
+            if stages.chain:  # all but the largest part are those of the node before
+                least_s[downstream, node] = least_s[downstream, node - 1]
+                first = stages.first[node + 1] - 1
+            for edge in range(first, stages.first[node + 1]):
                 part = stages.part[edge]
                 if stages.depth[part] >= downstream:
                     kind = kind_of[downstream - 1]
@@ -168,17 +183,23 @@ def fill_prices(
     rates: PlanRates,
     times: StageTimes,
     sizes: StageSizes,
-    edges: IntArray,
     shared: float,
+    wanted: BoolArray,
     priced: Priced,
 ) -> None:
-    """Price the stages ``edges`` in full; ``shared`` parameters count once on a single stage."""
+    """Price the ``wanted`` (kinds,) stages in full, the others as ones that no memory holds;
+    ``shared`` parameters count once on a single stage."""
     every, no_chunks = len(sizes.layers), np.empty((2, 0))
-    for edge in edges:
-        price = stage_price(rates, times, sizes, edge, every, shared, no_chunks)
-        priced.forward_s[edge], priced.backward_s[edge] = price.forward_s, price.backward_s
-        priced.after_s[edge], priced.step_s[edge] = price.after_s, price.step_s
-        priced.fixed_bytes[edge] = price.fixed_bytes
+    for kind in range(every):
+        if not wanted[kind]:
+            priced.forward_s[kind], priced.backward_s[kind] = 0.0, 0.0
+            priced.after_s[kind], priced.step_s[kind] = 0.0, 0.0
+            priced.fixed_bytes[kind] = np.inf
+            continue
+        price = stage_price(rates, times, sizes, kind, every, shared, no_chunks)
+        priced.forward_s[kind], priced.backward_s[kind] = price.forward_s, price.backward_s
+        priced.after_s[kind], priced.step_s[kind] = price.after_s, price.step_s
+        priced.fixed_bytes[kind] = price.fixed_bytes
 
 
 @outer
@@ -188,8 +209,8 @@ def least_fullest_bytes(
     """Bytes of the fullest of ``pp`` stages in the cut where they are fewest; infinite where there
     is no such cut.
 
-    A stage holds ``fixed_bytes`` (edges,) and, of as many micro-batches as are in flight there,
-    ``saved_bytes`` (edges,) each.
+    A stage holds ``fixed_bytes`` (kinds,) and, of as many micro-batches as are in flight there,
+    ``saved_bytes`` (kinds,) each.
     """
     everything = len(stages.first) - 2
     least = np.full((pp, everything + 1), np.inf)
@@ -201,10 +222,12 @@ def least_fullest_bytes(
             if downstream == 0:
                 edge = stages.to_end[node]
                 if edge >= 0:
-                    least[0, node] = fixed_bytes[edge] + held * saved_bytes[edge]
+                    kind = stages.kind[edge]
+                    least[0, node] = fixed_bytes[kind] + held * saved_bytes[kind]
                 continue
             for edge in range(stages.first[node + 1] - 1, stages.first[node] - 1, -1):
-                here = fixed_bytes[edge] + held * saved_bytes[edge]
+                kind = stages.kind[edge]
+                here = fixed_bytes[kind] + held * saved_bytes[kind]
                 fullest = max(here, least[downstream - 1, stages.part[edge]])
                 least[downstream, node] = min(least[downstream, node], fullest)
     return least[pp - 1, everything]

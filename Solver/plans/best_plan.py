@@ -20,6 +20,7 @@ from phaze_common.array_types import FloatArray, IntArray
 from Solver.paths.cut_bounds import (
     FIRST,
     FIXED_BYTES,
+    KIND,
     PART,
     ROUNDING,
     SAVED_BYTES,
@@ -30,7 +31,7 @@ from Solver.paths.cut_search import cut_s, search_cuts
 from Solver.paths.stage_tables import Loads, Priced, empty_loads, fill_loads
 from Solver.plans.bounds import plan_bounds_s
 from Solver.plans.cut_levels import CutSearch, Found, Hint, PlanStatus
-from Solver.plans.shape_plans import DegreesKey, ShapePlans
+from Solver.plans.shape_plans import MOST_KEPT, DegreesKey, ShapePlans
 
 MOST_STEPS = 4_000_000  # stages tried in one search through cuts: some tenths of a second
 FIRST_STEPS = 20_000  # for a first incumbent
@@ -80,9 +81,9 @@ class ConfigurationPlans:
         graph = shared.stages
         layers = time_columns(costs, configuration)
         self.times: StageTimes = graph.times(layers)
-        edges = len(graph.stages.whole)
-        self.loads: Loads = empty_loads(edges, graph.nodes, shared.most_stages)
-        self._tables = np.empty((4, shared.most_stages, graph.nodes))
+        kinds = len(graph.examples)
+        self.loads: Loads = empty_loads(kinds, graph.nodes, shared.most_stages)
+        self._tables = np.empty((5, shared.most_stages, graph.nodes))
         self._priced: dict[DegreesKey, Priced] = {}
         waits = shared.machine.pass_starts != PassStarts()
         adds = bool(costs.accumulation_s[configuration].any())
@@ -99,12 +100,12 @@ class ConfigurationPlans:
             rates = shared.rates(0)._replace(
                 straggler_excess=float(straggler_excess(machine, devices.min()))
             )
-            fits, members = shared.stages_fit(memory_bytes), graph.lattice.members
+            self._fits, members = shared.stages_fit(memory_bytes), graph.lattice.members
             loads, of_layers = self.loads, times_of(layers)
             stages = rates, graph.stages, self.times, graph.sizes
-            fill_loads(*stages, of_layers, members, fits, loads)
+            fill_loads(*stages, of_layers, members, self._fits, loads)
             shorter_s, stage_s = np.minimum(loads.forward_s, loads.backward_s), loads.stage_s
-            part = np.divide(shorter_s, stage_s, out=np.zeros(edges), where=stage_s > 0.0)
+            part = np.divide(shorter_s, stage_s, out=np.zeros(kinds), where=stage_s > 0.0)
             self._shorter_part = float(part.max())
             upstream_s = loads.upstream_forward_s, loads.upstream_backward_s
             self._nodes = np.stack([loads.downstream_s, *upstream_s], axis=1)
@@ -138,6 +139,7 @@ class ConfigurationPlans:
                 search.plan_s[first.hint.index] = first.seconds
         elif np.isfinite(bounds_s.min(initial=np.inf)):
             search.cut(int(bounds_s.argmin()), FIRST_STEPS, otherwise=0)
+        self._settle_interleaved(search)
         search.run()
         found = best[-1]
         best_s = min(incumbent_s, found.seconds)
@@ -181,7 +183,8 @@ class ConfigurationPlans:
         loads_s = np.empty(len(kinds))
         for kind, (stages, rounds) in enumerate(kinds.tolist()):
             left = layers - np.array([0, *balanced_cuts(layers, stages * rounds), layers])
-            of_chunks = self.loads.stage_s[graph.stages.first[left[:-1]] + left[1:]]
+            edges = graph.stages.first[left[:-1]] + left[1:]
+            of_chunks = self.loads.stage_s[graph.stages.kind[edges]]
             loads_s[kind] = of_chunks.reshape(rounds, stages).sum(axis=0).max()
         return loads_s[place.reshape(-1)]
 
@@ -190,7 +193,9 @@ class ConfigurationPlans:
         key = shared.degrees_key(index)
         if not self._follows(index):
             if key not in self._priced:
-                self._priced[key] = shared.stage_prices(index, self.times)
+                if len(self._priced) == MOST_KEPT:
+                    self._priced.clear()
+                self._priced[key] = shared.stage_prices(index, self.times, self._fits)
             return self._priced[key]
         return Priced(self.loads.forward_s, self.loads.backward_s, *shared.after_passes(index))
 
@@ -277,6 +282,19 @@ class ConfigurationPlans:
         plan = replace(plan, stage_layers=sizes)
         return Found(plan, Hint(index, None), seconds, True, memory_bytes=fullest)
 
+    def _settle_interleaved(self, search: CutSearch) -> None:
+        """Price all interleaved plans that may be the best at once, and offer the best of them."""
+        rows, bounds_s = self.shared.interleaved_rows, search.bounds_s
+        rows = rows[bounds_s[rows] < search.incumbents_s[rows] * (1.0 - ROUNDING)]
+        if not len(rows):
+            return
+        seconds, _ = self.interleaved(rows)
+        search.cut(int(rows[seconds.argmin()]), most_steps=0)
+        fits = np.isfinite(seconds)
+        search.status[rows] = np.where(fits, PlanStatus.EVALUATED, PlanStatus.INFEASIBLE)
+        bounds_s[rows] = seconds
+        search.settled(rows)
+
     def interleaved(self, rows: IntArray) -> tuple[FloatArray, FloatArray]:
         """Seconds (infinite: no fit) and bytes of the fullest stage of the interleaved ``rows``."""
         places = np.searchsorted(self.shared.interleaved_rows, rows)
@@ -311,7 +329,6 @@ def _memory_bytes(problem: Problem, path: Sequence[int]) -> float:
         low, high = problem.spans[whole, FIRST], problem.spans[whole + 1, FIRST]
         edge = low + np.searchsorted(problem.ends[low:high, PART], part)
         held = min(problem.pp - place, problem.micro_batches)
-        most = max(
-            most, float(problem.edges[edge, FIXED_BYTES] + held * problem.edges[edge, SAVED_BYTES])
-        )
+        of_kind = problem.kinds[problem.ends[edge, KIND]]
+        most = max(most, float(of_kind[FIXED_BYTES] + held * of_kind[SAVED_BYTES]))
     return most

@@ -19,7 +19,7 @@ class PlanBounds(NamedTuple):
     """What bounds need of every plan whatever the hardware's speed, arrays of shape (plans,) unless
     said otherwise.
 
-    ``parameters`` (edges,) are those of stages that are all-reduced or scattered under every plan,
+    ``parameters`` (kinds,) are those of stages that are all-reduced or scattered under every plan,
     ``least_parameters`` (most stages, nodes) what the largest of j + 1 stages that share a node has
     of them at least. The seconds of synchronisation have shape (plans, 2, algorithms): it takes at
     least a sum of two collectives, each the least of its algorithms; unused algorithms are
@@ -89,7 +89,7 @@ def plan_bounds_s(
     follows the longest path to the last stage and back (``deepest_s``) but for the backward passes
     of the stages before it."""
     everything = len(stages.first) - 2
-    whole_s = loads.stage_s[stages.to_end[everything]]
+    whole_s = loads.stage_s[stages.kind[stages.to_end[everything]]]
     for plan in range(len(seconds)):
         if bounds.skip[plan]:
             continue
@@ -99,20 +99,20 @@ def plan_bounds_s(
         total_s = whole_s + (pp - 1) * bounds.least_messages_s[plan]
         best_s = np.inf
         for edge in range(stages.first[everything + 1] - 1, stages.first[everything] - 1, -1):
-            part = stages.part[edge]
+            part, kind = stages.part[edge], stages.kind[edge]
             if (
                 (part == 0) != (pp == 1)
                 or stages.depth[part] < pp - 1
-                or loads.fitting_s[edge] == np.inf
+                or loads.fitting_s[kind] == np.inf
             ):
                 continue
             if pp == 1:
                 after_s = least_sync_s(
-                    bounds, plan, bounds.parameters[edge] - bounds.tied_parameters
+                    bounds, plan, bounds.parameters[kind] - bounds.tied_parameters
                 )
                 best_s = min(best_s, (more + 1) * whole_s + after_s)
                 continue
-            first_s, rest_s = loads.stage_s[edge], loads.least_downstream_s[pp - 2, part]
+            first_s, rest_s = loads.stage_s[kind], loads.least_downstream_s[pp - 2, part]
             if rest_s == np.inf:
                 continue
             load_s = max(first_s, rest_s) + bounds.least_one_way_s[plan]
@@ -123,7 +123,7 @@ def plan_bounds_s(
             least_s = total_s + more * load_s - unwaited_s
             if stages.chain and first_s >= rest_s and least_s >= best_s:
                 break  # larger first stages take longer
-            least_s += least_sync_s(bounds, plan, bounds.parameters[edge]) + bounds.tied_s[plan]
+            least_s += least_sync_s(bounds, plan, bounds.parameters[kind]) + bounds.tied_s[plan]
             if follows:
                 rest_after_s = least_sync_s(bounds, plan, bounds.least_parameters[pp - 2, part])
                 least_s = max(least_s, deepest_s(total_s, load_s, pp, more) + rest_after_s - back_s)

@@ -119,6 +119,10 @@ class CutSearch:
         self.status[index] = status
         self.wait_at(index, self._settled, bound_s)
 
+    def settled(self, rows: IntArray) -> None:
+        """Take it that what ``status`` and ``bounds_s`` say of ``rows`` is known."""
+        self.level[rows] = self._settled
+
     def wait_at(self, index: int, level: int, bound_s: float) -> None:
         """Let a plan wait at ``level`` with such a bound."""
         self.bounds_s[index], self.level[index] = bound_s, level

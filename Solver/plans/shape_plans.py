@@ -44,6 +44,7 @@ from Solver.plans.bounds import PlanBounds
 from Solver.plans.sparse_tables import TablesOfStages
 
 AT_ONCE = 1024  # plans whose rates are priced together
+MOST_KEPT = 2048  # degrees whose prices of stages are kept
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class DegreesKey:
     single: bool
     # Micro-batches of which activations are in host memory, where that has an end; else 0
     in_flight: int
-    devices: int  # that wait for the slowest of them; 0 where all are alike
+    groups_of_devices: int  # that wait for the slowest of them; 0 where all are alike
 
 
 class ShapePlans:
@@ -173,16 +174,22 @@ class ShapePlans:
             step[here] = policy.step_s(copies[here], self.machine.stream_bytes_per_s)
         return resident, step
 
+    @property
+    def _whole_kind(self) -> int:
+        """The kind of the stage of all layers."""
+        stages = self.stages.stages
+        return int(stages.kind[stages.to_end[self.stages.nodes - 1]])
+
     @cached_property
     def least_step_s(self) -> FloatArray:
         """Seconds of the optimizer's step at least, shape (plans,)."""
-        everything = self.stages.nodes - 1
+        everything, kind = self.stages.nodes - 1, self._whole_kind
         shared = np.where(self.plans.pp == 1, self.stages.tied_parameters, 0.0)
         depth = np.minimum(self.plans.pp, self.most_stages)
         stepped = self._tables.stepped_parameters
         least = self._least_largest(stepped) if self._tables.used.any() else self.least_parameters
         largest = least[depth - 1, everything]
-        total = stepped[self.stages.stages.to_end[everything]]
+        total = stepped[kind]
         largest = np.where(self.plans.interleave == 1, largest, total / self.plans.pp)
         step: FloatArray = self.policy_columns[1] * np.maximum(largest - shared, 0.0) + between_s(
             self.machine.software
@@ -197,10 +204,10 @@ class ShapePlans:
     @cached_property
     def parameter_bytes(self) -> FloatArray:
         """What the fullest stage holds at least before any activation, shape (plans,)."""
-        everything = self.stages.stages.to_end[self.stages.nodes - 1]
+        everything = self._whole_kind
         parameters = self.stages.sizes.parameters[everything] - self.stages.tied_parameters
         on_device = self._gradient_bytes * (1.0 - self.plans.shape.offload.gradients)
-        spared = on_device * self._tables.unread_parameters(int(everything))
+        spared = on_device * self._tables.unread_parameters(everything)
         mean = (self.policy_columns[0] * parameters - spared) / self.plans.pp
         least: FloatArray = mean + self.machine.software.reserved_memory.value
         return least
@@ -215,7 +222,7 @@ class ShapePlans:
         of (M - f) / k, and the parameters, F in all, at best lie where k is largest: M >= (A + F /
         max k) / sum of 1 / k. Of interleaved plans nothing but the parameters is told."""
         reserved = self.machine.software.reserved_memory.value
-        saved = self.stages.sizes.saved_bytes[self.stages.stages.to_end[self.stages.nodes - 1]]
+        saved = self.stages.sizes.saved_bytes[self._whole_kind]
         pp = self.plans.pp
         held = np.minimum(self.plans.pp, self.plans.micro_batches).astype(np.float64)
         inverse = np.concatenate([[0.0], np.cumsum(1.0 / np.arange(1.0, pp.max(initial=1) + 1.0))])
@@ -245,13 +252,13 @@ class ShapePlans:
         return least
 
     def stages_fit(self, memory_bytes: float) -> BoolArray:
-        """Stages that fit under some plan, whatever the others hold, shape (edges,)."""
+        """Stages that fit under some plan, whatever the others hold, shape (kinds,)."""
         fits: BoolArray = self._least_stage_bytes <= memory_bytes * (1.0 + ROUNDING)
         return fits
 
     @cached_property
     def _least_stage_bytes(self) -> FloatArray:
-        """What every stage holds at least with one micro-batch, shape (edges,)."""
+        """What every stage holds at least with one micro-batch, shape (kinds,)."""
         plans = self.plans
         kinds = (self._kept_in_flight * 2 * ZERO_STAGES + plans.working) * 2 + (plans.pp == 1)
         # Which hold less, but for rows that they read
@@ -382,6 +389,7 @@ class ShapePlans:
     def degrees_key(self, index: int) -> DegreesKey:
         """What decides the prices of stages under plan ``index``."""
         plans, part = self.plans, index // AT_ONCE
+        waiting = int(plans.pp[index] * plans.dp[index]) if self.machine.variation else 0
         return DegreesKey(
             dp=int(plans.dp[index]),
             zero_stage=int(plans.sharding[index]),
@@ -389,7 +397,7 @@ class ShapePlans:
             groups=(part, int(self._many_rates(part).group[index % AT_ONCE])),
             single=bool(plans.pp[index] == 1),
             in_flight=int(self._kept_in_flight[index]),
-            devices=int(plans.devices[index]) if self.machine.variation else 0,
+            groups_of_devices=waiting,
         )
 
     @cached_property
@@ -400,23 +408,26 @@ class ShapePlans:
         )
         return np.minimum(self.plans.pp, self.plans.micro_batches) * int(limited)
 
-    def stage_prices(self, index: int, times: StageTimes) -> Priced:
-        """All stages with ``times`` in full under a plan; those with like layers priced once."""
+    def stage_prices(self, index: int, times: StageTimes, fits: BoolArray | None = None) -> Priced:
+        """Stages with ``times`` in full under a plan; those that ``fits`` (kinds,) leaves out take
+        more bytes than there are."""
         graph = self.stages
         shared = self.stages.tied_parameters if self.plans.pp[index] == 1 else 0.0
-        priced = Priced(*(np.empty(len(graph.like)) for _ in range(5)))
-        fill_prices(self.rates(index), times, graph.sizes, graph.examples, shared, priced)
-        alike = graph.examples[graph.like]
-        return Priced(*(each[alike] for each in priced))
+        priced = Priced(*np.empty((5, len(graph.examples))))
+        wanted = np.ones(len(graph.examples), np.bool_) if fits is None else fits
+        fill_prices(self.rates(index), times, graph.sizes, shared, wanted, priced)
+        return priced
 
     def after_passes(self, index: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Synchronisation, step and bytes (all but activations) of every stage under plan
-        ``index``, shape (edges,) each.
+        ``index``, shape (kinds,) each.
 
         They do not depend on the hardware's speed where nothing overlaps with computation."""
         key = self.degrees_key(index)
         if key not in self._after:
-            priced = self.stage_prices(index, times_of(np.zeros((len(self.stages.like), 16))))
+            if len(self._after) == MOST_KEPT:
+                self._after.clear()
+            priced = self.stage_prices(index, times_of(np.zeros((len(self.stages.examples), 16))))
             self._after[key] = priced.after_s, priced.step_s, priced.fixed_bytes
         return self._after[key]
 

@@ -36,7 +36,7 @@ class TablesOfStages:
 
     @cached_property
     def parameters(self) -> FloatArray:
-        """Those of the tables of every stage, shape (stages,)."""
+        """Those of the tables of every stage, shape (kinds,)."""
         parameters: FloatArray = self.sizes.tables @ (
             self.sizes.table_sizes[:, 0] * self.sizes.table_sizes[:, 2]
         )
@@ -44,13 +44,13 @@ class TablesOfStages:
 
     @cached_property
     def dense_parameters(self) -> FloatArray:
-        """Parameters, but for experts, whose gradients are dense under every plan, (stages,)."""
+        """Parameters, but for experts, whose gradients are dense under every plan, (kinds,)."""
         dense = self.sizes.parameters - self.sizes.expert_parameters
         return dense - self.parameters if self.used.any() else dense
 
     @cached_property
     def stepped_parameters(self) -> FloatArray:
-        """Parameters of every stage that a step touches under every plan, shape (stages,)."""
+        """Parameters of every stage that a step touches under every plan, shape (kinds,)."""
         if not self.used.any():
             return self.sizes.parameters
         least = self.lookups[self.used].min()

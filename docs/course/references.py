@@ -298,9 +298,8 @@ def cut(_folders: Folders) -> Reference:
     to_end[whole[lattice.part == 0]] = edges[lattice.part == 0]
     from_start[lattice.part[whole == nodes - 1]] = edges[whole == nodes - 1]
     depth = lattice.members.sum(axis=1)
-    stages = Stages(
-        lattice.first, whole, lattice.part, to_end, from_start, depth, chain=lattice.chain
-    )
+    ends = whole, lattice.part, to_end, from_start
+    stages = Stages(lattice.first, *ends, depth, chain=lattice.chain, kind=edges)
     least = np.empty((STAGES, nodes))
     least_largest(stages, stages_ms, least)
     if least[-1, -1] != best:
