@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-INPUTS = Path(__file__).resolve().parent / "benchmark_inputs"
+REPOSITORY = Path(__file__).resolve().parent.parent
+LAUNCH = REPOSITORY / "scripts" / "benchmark_launch.sh"
+OWN_MODEL = REPOSITORY / "tests" / "builders" / "own_layers.py"
 SEARCH_128 = "run_solver --model llama3-8b --device h100 --devices 128"
 EVALUATE = "evaluate --model llama3-8b --device h100 --devices 8 --tp 8"
 DEEPSEEK = "--model deepseek-v3 --tp 8 --ep 1"
@@ -82,12 +84,12 @@ ROWS = (
     *cold_and_warm("evaluate", EVALUATE),
     Row(
         "evaluate a launch",
-        f"evaluate --from {INPUTS / 'megatron.sh'} --device h100 --output {{folder}}",
+        f"evaluate --from {LAUNCH} --device h100 --output {{folder}}",
         Figure.PRINTED,
     ),
     Row(
         "extract own module",
-        f"extract_graph --model {INPUTS / 'own_model.py'} --tp 1 2 --output {{folder}}",
+        f"extract_graph --model {OWN_MODEL} --tp 1 2 --output {{folder}}",
     ),
     Row("report", "report {folder}", prepared=f"{SEARCH_128} --output {{folder}}"),
     *cold_and_warm("validate", "validate"),

@@ -8,7 +8,7 @@ import pytest
 
 from phaze.cli.arguments import parse
 from scripts import benchmark
-from scripts.benchmark_rows import INPUTS, ROWS, Figure, Row
+from scripts.benchmark_rows import LAUNCH, OWN_MODEL, ROWS, Figure, Row
 
 
 def test_rows_ask_what_is_there() -> None:
@@ -17,7 +17,7 @@ def test_rows_ask_what_is_there() -> None:
         asked = [] if row.program else [row.asked]
         for words in [*asked, *([row.prepared] if row.prepared else [])]:
             parse(words.format(folder="folder").split())
-    assert {"own_model.py", "megatron.sh"} <= {each.name for each in INPUTS.iterdir()}
+    assert LAUNCH.exists() and OWN_MODEL.exists()
 
 
 def test_figures_are_those_of_the_run(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from torch import nn
 WIDTH, HEADS, LAYERS, WORDS = 512, 8, 24, 32_000
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class Block(nn.Module):
     """Causal attention and an MLP, each behind a norm."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Block(nn.Module):  # type: ignore[misc]
         return grown
 
 
-class Model(nn.Module):  # type: ignore[misc]
+class Model(nn.Module):
     """Embedding, layers, head."""
 
     def __init__(self) -> None:
