@@ -124,6 +124,7 @@ MAY_WRITE = {
     "GraphExtractor/storage.py": "graphs by their content",
     "Solver/designs/shared_incumbent.py": "what parts of a search tell each other",
     "phaze/runs/kept_answers.py": "answers by their content",
+    "phaze/report/pages/page.py _bundle write_atomically": "a script of its version in the user's cache",
     "phaze/runs/robustness.py": "robust.json of a run; what is no answer is set aside before",
     "phaze/runs/run_directory.py": "files of a run, after check_replaceable",
     "phaze/studies/training_time/run.py": "files of a training time, after check_replaceable",
