@@ -10,6 +10,8 @@ from functools import cached_property, update_wrapper
 from types import FunctionType
 from typing import Any
 
+from phaze_common.compiled_code import find_place
+
 # turns of inner loops, some microseconds each, that end before the compiler is loaded
 FEW_STEPS = 10_000
 
@@ -28,6 +30,7 @@ class Compiled:
         self.py_func, self._options, self._steps = function, options, 0
 
     def __call__(self, *given: Any) -> Any:
+        """What the function returns, compiled."""
         return self.dispatcher(*given)
 
     def __getattr__(self, name: str) -> Any:
@@ -38,6 +41,7 @@ class Compiled:
     @cached_property
     def dispatcher(self) -> Any:
         """What numba makes of the function."""
+        find_place()
         from phaze_common.kept_files import dispatcher
 
         return dispatcher(self.py_func, self._options)

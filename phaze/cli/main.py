@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from phaze.cli.arguments import parse
 from phaze.cli.exit_status import INTERRUPTED, guarded
 from phaze.cli.modes import MODES
-from phaze_common.compiled_code import find_place
 from phaze_common.errors import PhazeError
 from phaze_common.logs import configure_logs
 
@@ -27,7 +26,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     command = parse(words)
     configure_logs(verbose=command.verbose, quiet=command.quiet)
-    find_place()  # before any mode loads what is compiled
     try:
         return MODES[command.mode].run(command)
     except SystemExit as stop:  # of code that was run: no mode ends like this
