@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pandas as pd
-from scipy.stats import spearmanr
 
 from phaze.validation.fitted import fitted_to
 from phaze.validation.records import RunResult, Statistics
@@ -54,6 +53,6 @@ def _spearman(predicted: pd.DataFrame) -> float | None:
         times = rows[["predicted_s", "measured_s"]]
         if len(rows) < FEWEST_RANKED or (times.nunique() == 1).any():
             continue
-        total += len(rows) * float(spearmanr(rows["predicted_s"], rows["measured_s"]).statistic)
+        total += len(rows) * float(times.rank().corr().loc["predicted_s", "measured_s"])
         runs += len(rows)
     return total / runs if runs else None
