@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -54,16 +55,17 @@ def _spearman(predicted: Sequence[RunResult]) -> float | None:
         alike[run.source, run.model].append((run.predicted_s, run.measured_s))
     total, runs = 0.0, 0
     for times in alike.values():
-        ranks = [_ranks(each) for each in zip(*times, strict=True)]
-        if len(times) < FEWEST_RANKED or any(np.ptp(each) == 0.0 for each in ranks):
+        predictions, measurements = (_ranks(each) for each in zip(*times, strict=True))
+        spread = math.sqrt((predictions @ predictions) * (measurements @ measurements))
+        if len(times) < FEWEST_RANKED or spread == 0.0:
             continue
-        total += len(times) * float(np.corrcoef(ranks)[0, 1])
+        total += len(times) * float(predictions @ measurements) / spread
         runs += len(times)
     return total / runs if runs else None
 
 
 def _ranks(values: Sequence[float]) -> FloatArray:
-    """Places in ascending order, equal values at the mean of theirs."""
+    """Places in ascending order from their mean on, equal values at the mean of theirs."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     ranks: FloatArray = (np.cumsum(count) - (count - 1) / 2.0)[place]
-    return ranks
+    return ranks - ranks.mean()
