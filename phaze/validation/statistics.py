@@ -67,5 +67,6 @@ def _spearman(predicted: Sequence[RunResult]) -> float | None:
 def _ranks(values: Sequence[float]) -> FloatArray:
     """Places in ascending order from their mean on, equal values at the mean of theirs."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: FloatArray = (np.cumsum(count) - (count - 1) / 2.0)[place]
-    return ranks - ranks.mean()
+    ranks = np.cumsum(count) - (count - 1) / 2.0
+    centred: FloatArray = ranks[place] - (len(values) + 1) / 2.0
+    return centred
