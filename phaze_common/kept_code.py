@@ -29,9 +29,9 @@ class Compiled:
         update_wrapper(self, function)
         self.py_func, self._options, self._steps = function, options, 0
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *given: Any, **named: Any) -> Any:
         """What the function returns, compiled."""
-        return self.dispatcher(*given)
+        return self.dispatcher(*given, **named)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # which copying and pickling look for
