@@ -21,7 +21,6 @@ from phaze.settings.request import Request, settings_for
 from phaze.settings.resolve import resolve
 from phaze.studies.training_time.records import TrainingTime
 from phaze.studies.training_time.settings import all_settings
-from phaze_common.compiled_code import find_place
 from phaze_common.echo import as_given
 from phaze_common.errors import InfeasibleError, InputError
 from phaze_common.files import user_path
@@ -77,7 +76,6 @@ def run_solver(request: Request, progress: Progress | None = None) -> SearchResu
         PhazeError: an artefact cannot be written, or a solver failed.
     """
     _check_kind(request, Request, "request", "what phaze.study() returns")
-    find_place()
     from phaze.studies.search_run import run_search
 
     with warnings.catch_warnings():
@@ -140,7 +138,6 @@ def training_time(progress: Progress | None = None, **settings: Any) -> Training
     Raises: InputError: a setting that does not exist, or values that are not allowed or contradict
         each other. InfeasibleError: no plan that was searched fits.
     """
-    find_place()
     from phaze.studies.training_time.request import training_of_file
     from phaze.studies.training_time.run import price_training
 
@@ -203,7 +200,6 @@ def explain(
     _check_kind(run, FinishedRun, "run", "what phaze.open_run() returns")
     texts = _texts(instead, "instead", "texts such as num_tc=4,width=256")
     supposed = _texts(what_if, "what_if", "texts such as hbm_bandwidth=2x")
-    find_place()
     from phaze.report.sentences.explanation import explain as explained
     from phaze.studies.explain.alternatives import alternative
     from phaze.studies.explain.constraints import read_constraint

@@ -34,7 +34,7 @@ IN_USE_S = 24 * 3600.0
 def find_place(root: Path = ROOT) -> None:
     """Keep compiled code beside the sources, else in the user's cache, else for this run.
 
-    Must be called before anything is compiled. Compiled code is run as it is, so it must not come
+    Called before anything is compiled. Compiled code is run as it is, so it must not come
     from a folder that others can write: the folder is its owner's alone, and so is the way to it. A
     place that the user chose (``NUMBA_CACHE_DIR``) is kept where that is so. The last resort is a
     private folder that goes with the process.

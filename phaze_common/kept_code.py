@@ -1,108 +1,70 @@
-"""Compiled functions on disk, each file with its digest: what is damaged is compiled again, never
-unpickled or run.
+"""Functions that are compiled when they are first called, and kept on disk by ``kept_files``: what
+runs without calling one does not wait for the compiler, whose import takes as long as pricing some
+hundred plans."""
 
-What the compiler keeps are pickles with machine code, which it reads as they are. Imported where
-functions are compiled, since it imports numba.
-"""
+from __future__ import annotations
 
-import contextlib
-import logging
-import pickle
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
+from dis import get_instructions
+from functools import cached_property, update_wrapper
+from types import FunctionType
 from typing import Any
 
-from numba import njit
-from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.types.misc import unliteral
+from phaze_common.compiled_code import find_place
 
-from phaze_common.sealed import DIGEST_BYTES, digest
-
-logger = logging.getLogger(__name__)
+# turns of inner loops, some microseconds each, that end before the compiler is loaded
+FEW_STEPS = 10_000
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """``numba.njit`` with these options, its result kept on disk."""
-
-    def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = njit(**options)(function)
-        dispatcher._cache = KeptFunction(function)  # as its enable_caching does
-        template = dispatcher.get_call_template
-        # Else a function is compiled once for every constant that compiled code calls it with, and
-        # all that it calls again.
-        dispatcher.get_call_template = lambda given, named: template(
-            tuple(map(unliteral, given)), named
-        )
-        return dispatcher
-
-    return decorate
+    """``numba.njit`` with these options at the first call, its result kept on disk."""
+    return lambda function: Compiled(function, options)
 
 
-class _Files(IndexDataCacheFile):  # type: ignore[misc]
-    """The files of one function; the digest of each is over its name too."""
+class Compiled:
+    """A function that is compiled or read from disk when it is called; to compiled code that calls
+    it, what ``numba.njit`` returns."""
 
-    def _save_index(self, overloads: dict[Any, str]) -> None:
-        self._write(
-            self._index_path,
-            pickle.dumps((self._version, self._source_stamp, overloads), protocol=-1),
-        )
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        update_wrapper(self, function)
+        self.py_func, self._options, self._steps = function, options, 0
 
-    def _load_index(self) -> dict[Any, str]:
-        try:
-            version, stamp, overloads = pickle.loads(self._read(self._index_path))
-        except OSError:  # not there, or damaged
-            return {}
-        return overloads if (version, stamp) == (self._version, self._source_stamp) else {}
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        """What the function returns, compiled."""
+        return self.dispatcher(*given, **named)
 
-    def _save_data(self, name: str, data: object) -> None:
-        self._write(self._data_path(name), self._dump(data))
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # which copying and pickling look for
+            raise AttributeError(name)
+        return getattr(self.dispatcher, name)
 
-    def _load_data(self, name: str) -> object:
-        return pickle.loads(self._read(self._data_path(name)))
+    @cached_property
+    def dispatcher(self) -> Any:
+        """What numba makes of the function."""
+        find_place()
+        from phaze_common.kept_files import dispatcher
 
-    def _write(self, path: str, content: bytes) -> None:
-        with self._open_for_write(path) as file:
-            file.write(content + _digest(path, content))
+        return dispatcher(self.py_func, self._options)
 
-    def _read(self, path: str) -> bytes:
-        """The content of a file.
+    @cached_property
+    def interpreted(self) -> Callable[..., Any]:
+        """The function as Python runs it, and all that it calls."""
+        function = self.py_func
+        assert isinstance(function, FunctionType)
+        code, around = function.__code__, function.__globals__
+        loaded = {each.argval for each in get_instructions(code) if each.opname == "LOAD_GLOBAL"}
+        called = {
+            name: each.interpreted
+            for name in loaded
+            if isinstance(each := around.get(name), Compiled)
+        }
+        return FunctionType(code, {**around, **called})
 
-        Raises:
-            OSError: it is not there, or is not what was written.
-        """
-        text = Path(path).read_bytes()
-        content, stated = text[:-DIGEST_BYTES], text[-DIGEST_BYTES:]
-        if stated != _digest(path, content):
-            _say_once(Path(path).parent.parent)
-            with contextlib.suppress(OSError):
-                Path(path).unlink()
-            raise OSError(f"{path} is damaged")
-        return content
-
-
-class KeptFunction(FunctionCache):  # type: ignore[misc]
-    """As numba's, in files that are checked before they are read."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp()
-        self._cache_file = _Files(
-            cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=stamp
-        )
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep what was compiled, if that is possible."""
-        try:
-            super().save_overload(sig, data)
-        except OSError as error:
-            logger.debug("compiled code is not kept: %s", error)
-
-
-@cache
-def _say_once(folder: Path) -> None:
-    logger.warning("compiled code in %s is damaged; what it held is compiled again", folder)
-
-
-def _digest(path: str, content: bytes) -> bytes:
-    return digest(Path(path).name.encode() + b"\0", content)
+    def of_steps(self, steps: int) -> Callable[..., Any]:
+        """The function for a call of so many turns of its inner loops: ``interpreted`` while those
+        of this process are few and nothing has compiled it."""
+        if "dispatcher" not in vars(self):
+            self._steps += steps
+            if self._steps <= FEW_STEPS:
+                return self.interpreted
+        return self.__call__

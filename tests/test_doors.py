@@ -73,11 +73,11 @@ MAY_READ = {
     "bounds",
     "phaze_common/requirements.py _lines read_text": "pyproject.toml of phaze",
     "phaze_common/requirements.py _lines tomllib.loads": "pyproject.toml of phaze",
-    "phaze_common/kept_code.py _read read_bytes": "compiled code in a folder that only its owner can "
+    "phaze_common/kept_files.py _read read_bytes": "compiled code in a folder that only its owner can "
     "write",
-    "phaze_common/kept_code.py _load_index pickle.loads": "as numba keeps it, after its digest and in "
+    "phaze_common/kept_files.py _load_index pickle.loads": "as numba keeps it, after its digest and in "
     "its owner's folder",
-    "phaze_common/kept_code.py _load_data pickle.loads": "as numba keeps it, after its digest and in "
+    "phaze_common/kept_files.py _load_data pickle.loads": "as numba keeps it, after its digest and in "
     "its owner's folder",
     "phaze_common/file_formats.py stamped_json json.loads": "what phaze has just written",
     "phaze/runtime/training/launch.py _watched pickle.loads": "what its own process wrote into a pipe",
@@ -125,6 +125,7 @@ MAY_WRITE = {
     "Solver/designs/shared_incumbent.py": "what parts of a search tell each other",
     "phaze_common/user_cache.py": "files by their content",
     "phaze/runs/kept_answers.py": "answers by their content",
+    "phaze/report/pages/page.py _bundle write_atomically": "a script of its version in the user's cache",
     "phaze/runs/robustness.py": "robust.json of a run; what is no answer is set aside before",
     "phaze/runs/run_directory.py": "files of a run, after check_replaceable",
     "phaze/studies/training_time/run.py": "files of a training time, after check_replaceable",

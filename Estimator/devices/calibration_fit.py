@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import least_squares
 
 from Estimator.chips.technology import Quantity
 from Estimator.devices.calibration_tables import MeasuredOperator
@@ -127,6 +126,8 @@ def fit(
 ) -> tuple[FittedConstant, ...]:
     """Best values of the constants for ``rows``: of several searches, as a launch may hide in
     ``alone`` or in ``floor``."""
+    from scipy.optimize import least_squares
+
     logs = np.log([row.seconds for row in rows])
 
     def residuals(scaled: FloatArray) -> FloatArray:

@@ -38,6 +38,7 @@ from Estimator.plans.stage_totals import Order, StageSizes, StageTimes, chunk_si
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
+STAGE_STEPS = 100  # of pricing one, as ``Compiled.of_steps`` counts them
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,8 @@ class StagesAlike:
         tied = self.tied_parameters
         chunks_s = np.empty((2, len(sizes.layers)))
         prices = np.empty((PRICE_FIELDS, self.pp))
-        price_stages(self.rates, self.times, sizes, self.pp, tied, chunks_s, prices)
+        price = price_stages.of_steps(STAGE_STEPS * self.pp)
+        price(self.rates, self.times, sizes, self.pp, tied, chunks_s, prices)
         return chunks_s, StagePrice(*prices)
 
     @property
@@ -371,7 +373,8 @@ class PricedPlan(PricedPipeline):
     def parameters_of(self, stage: int) -> StageParameters:
         """Parameters on a device of ``stage``, by how many devices hold the same."""
         pp, tied = self.plan.pp, self.tied_parameters
-        held: StageParameters = parameters_of(self.rates, self.sizes, stage, pp, tied)
+        of_stage = parameters_of.of_steps(STAGE_STEPS)
+        held: StageParameters = of_stage(self.rates, self.sizes, stage, pp, tied)
         return held
 
     @property

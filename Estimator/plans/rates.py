@@ -3,10 +3,10 @@ between stages."""
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from Estimator.devices.device import HostLink
 from Estimator.devices.operator_cost import DeviceModel, PassStarts
@@ -150,8 +150,10 @@ def straggler_excess(machine: Machine, devices: IntArray | int) -> FloatArray:
     Of n normally distributed times the largest is expected at the quantile (n - 3/8) / (n + 1/4)
     (Blom 1958).
     """
-    several = np.asarray(devices, dtype=np.float64)
-    longer: FloatArray = machine.variation * ndtri((several - 0.375) / (several + 0.25))
+    several, place = np.unique(devices, return_inverse=True)
+    quantile = NormalDist().inv_cdf
+    largest = np.array([quantile((n - 0.375) / (n + 0.25)) for n in several.tolist()])
+    longer: FloatArray = machine.variation * largest[place].reshape(np.shape(devices))
     return longer
 
 

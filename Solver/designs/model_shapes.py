@@ -12,8 +12,8 @@ from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.many import load_or_extract_all
 from Solver.designs.costs import MANY_SHAPES, ModelShapes, PricedShapes, Shape
+from Solver.designs.kept_shapes import kept_shapes
 from Solver.designs.search_context import Placements, SearchContext
-from Solver.designs.shape_pruning import remaining_shapes
 from Solver.plans.shape_bounds import NONE_PRUNED, PrunedShapes
 from Solver.problem import ModelProblem
 
@@ -42,7 +42,7 @@ def model_shapes(
     plans = list(model.space.shapes() if chosen is None else chosen)
     graphs = training_graphs(context, model, plans)
     priced = PricedShapes(context, model, graphs, plans, placements)
-    found = remaining_shapes(priced) if len(plans) > MANY_SHAPES and chosen is None else None
+    found = kept_shapes(priced) if len(plans) > MANY_SHAPES and chosen is None else None
     if found is None:
         with context.progress.phase(
             f"layer times of {model.name}, by shape of plans", len(plans)

@@ -18,6 +18,8 @@ from phaze_common.files import user_path
 if TYPE_CHECKING:
     from phaze.settings.launched import LaunchReading
     from phaze.settings.request import Request
+    from phaze.studies.evaluation import Evaluation
+    from phaze.studies.optimum import Optimum
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +83,6 @@ def run(command: Evaluate) -> int:
         optimum_table,
     )
     from phaze.studies.evaluation import evaluated
-    from phaze.studies.optimum import optimum_beside
 
     evaluation = evaluated(request)
     if launch is not None and "software" not in command.settings:
@@ -90,13 +91,20 @@ def run(command: Evaluate) -> int:
         launch = launch.on_nodes(evaluation.iteration.devices, evaluation.machine.cluster.node_size)
     optimum = None
     if command.best and command.output_format == "json":
-        optimum = optimum_beside(evaluation, command.progress)
+        optimum = _optimum(evaluation, command)
     as_json = evaluation_json(evaluation, optimum, launch).decode()
     print_answer(as_json, lambda: evaluation_tables(evaluation, launch), command)
     if command.best and optimum is None:  # behind the price, which nobody has to wait for
-        optimum = optimum_beside(evaluation, command.progress)
+        optimum = _optimum(evaluation, command)
         print_answer("", lambda: [optimum_table(optimum)], command)
     return NOTHING_FEASIBLE if evaluation.iteration.status is Status.INFEASIBLE else DONE
+
+
+def _optimum(evaluation: Evaluation, command: Evaluate) -> Optimum:
+    """Searched with what a price alone does not wait for."""
+    from phaze.studies.optimum import optimum_beside
+
+    return optimum_beside(evaluation, command.progress)
 
 
 def _launched(command: Evaluate) -> LaunchReading:

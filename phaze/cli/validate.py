@@ -91,7 +91,6 @@ def run(command: Validate) -> int:
     if runs_file is not None and has_operators(runs_file):
         return _operators(command, runs_file, device, cluster, software)
     from phaze.report.tables.validation_tables import report_json, report_tables
-    from phaze.validation.explained import explain_errors
     from phaze.validation.run import validate as compare
 
     progress = command.progress
@@ -105,7 +104,11 @@ def run(command: Validate) -> int:
         partial(_priced, output),
         typed,
     )
-    explained = explain_errors(report.runs) if command.explain else None
+    explained = None
+    if command.explain:
+        from phaze.validation.explained import explain_errors
+
+        explained = explain_errors(report.runs)
     print_answer(
         report_json(report, explained).decode(), lambda: report_tables(report, explained), command
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,10 +12,11 @@ from Estimator.devices.device import Evidence
 from Estimator.plans.axes import COMPARED
 from Estimator.plans.results import TimeInterval
 from GraphExtractor.models.registry import find_model
-from phaze.runs.design_tables import plans_table
 from phaze.validation.intervals import Predicted, intervals_of_time, load_residuals
-from Solver.designs.points import PointGroup
 from Solver.results import HardwareRecords, PlansInNoise
+
+if TYPE_CHECKING:
+    from Solver.designs.points import PointGroup
 
 # standard deviations on both sides of which a normal variable lies in a fifth of all cases
 SURE = 1.2816
@@ -56,6 +58,8 @@ def plans_within_error(
     none is below.
     """
     import pandas as pd
+
+    from phaze.runs.design_tables import plans_table
 
     error, tables = error_between_plans(), [plans_table(group, row) for group in groups]
     if error <= 0.0 or not any(map(len, tables)):

@@ -31,7 +31,7 @@ from phaze.settings.resolve import resolve
 from phaze.studies.fronts import fronts_of
 from phaze.studies.limits.limits import limits_of
 from phaze.studies.limits.memory_room import tight_memory
-from phaze.studies.prediction_errors import plans_within_error, time_intervals
+from phaze.studies.prediction_errors import error_between_plans, plans_within_error, time_intervals
 from phaze.studies.sweep.points import key_of
 from phaze_common.errors import DefectError
 from phaze_common.files import check_writable
@@ -110,7 +110,7 @@ def _explained(request: Request, searched: Searched) -> SearchResult:
             points = [group.stored_as for group in searched.groups]
             kept = kept_answer(run, "axes", _Axes, best, lambda: _axes(run, searched), *points)
             best = replace(best, axes=kept.axes)
-        close = _in_noise(searched, best)
+        close = _in_noise(searched, best, points)
         result = replace(result, best=best, tight_memory=tight, in_noise=close)
     if request.search.heterogeneous:
         with run.phase("stages that differ"):
@@ -128,7 +128,14 @@ def _of_a_part(searched: Searched, part: str) -> Searched:
     return replace(searched, result=result)
 
 
-def _in_noise(searched: Searched, best: DesignPoint) -> PlansInNoise | None:
+@dataclass(frozen=True)
+class _Noise:
+    """What is kept of plans that predictions cannot tell apart."""
+
+    in_noise: PlansInNoise | None
+
+
+def _in_noise(searched: Searched, best: DesignPoint, points: Sequence[str]) -> PlansInNoise | None:
     """Plans that predictions cannot tell from the ``best``, on devices whose like was measured."""
     group, row = _best_group(searched)
     hardware = searched.context.hardware
@@ -139,7 +146,16 @@ def _in_noise(searched: Searched, best: DesignPoint) -> PlansInNoise | None:
         return None
     same = (group.key.model, best.hbm_bytes)
     groups = [e for e in searched.groups if (e.key.model, e.key.memory_bytes) == same]
-    return plans_within_error(groups, row, plan.time_per_batch_s)
+    kept = kept_answer(
+        searched.context,
+        "noise",
+        _Noise,
+        best,
+        lambda: _Noise(plans_within_error(groups, row, plan.time_per_batch_s)),
+        error_between_plans(),
+        *points,
+    )
+    return kept.in_noise
 
 
 def _with_intervals(best: DesignPoint, records: HardwareRecords) -> DesignPoint:

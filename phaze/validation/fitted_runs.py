@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import least_squares
 
 from Estimator.devices.files import load_device
 from Estimator.devices.written_yaml import written_yaml
@@ -135,6 +134,8 @@ def _parts(runs: Sequence[RunResult]) -> FloatArray:
 
 
 def _fit(parts: FloatArray, predicted: FloatArray, measured: FloatArray) -> FloatArray:
+    from scipy.optimize import least_squares
+
     widths = np.array([WIDTHS[group] for group in GROUPS])
 
     def residuals(logarithms: FloatArray) -> FloatArray:

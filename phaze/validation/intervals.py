@@ -17,10 +17,10 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
 from Estimator.plans.results import TimeInterval
 from phaze.validation.records import RunResult, Unstated
+from phaze.validation.student import student_half_width
 from phaze_common import file_formats
 from phaze_common.records import read_yaml, to_record
 
@@ -122,7 +122,7 @@ def interval(residuals: Residuals, predicted: Predicted | None, nominal: float) 
     within = sum((each.rows - 1) * each.variance for each in several) / rows if rows else 0.0
     variance = float(means.var(ddof=1)) * (1.0 + 1.0 / len(means)) + within
     reasons, more = _beyond(residuals, predicted)
-    half = float(stats.t.ppf((1.0 + nominal) / 2.0, len(means) - 1)) * math.sqrt(variance + more)
+    half = student_half_width(nominal, len(means) - 1) * math.sqrt(variance + more)
     centre = float(means.mean())
     own = f"errors of {sum(each.rows for each in sources)} published runs of {len(sources)} sources"
     return Interval(nominal, math.exp(centre - half), math.exp(centre + half), (own, *reasons))

@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from phaze_common.compiled_code import find_place
 from phaze_common.echo import say
 from phaze_common.errors import InputError
 from phaze_common.files import user_path
@@ -44,7 +43,6 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
             return priced | _corrections(plan, database, given.gpus_per_node)
         return priced
     question = _question(given)
-    find_place()  # before anything is compiled
     if given.command == "search":
         from .search import search
 
@@ -55,7 +53,6 @@ def _answer(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _compared(given: argparse.Namespace) -> list[str]:
-    find_place()  # before anything is compiled
     from .compared_cases import read_cases
     from .comparison import Limits, compare, markdown, rankings
 
@@ -73,7 +70,6 @@ def _compared(given: argparse.Namespace) -> list[str]:
 
 
 def _corrections(plan: Plan, database: Database, devices_per_node: int) -> dict[str, Any]:
-    find_place()  # before anything is compiled
     from .corrected import changes, corrected
 
     return {

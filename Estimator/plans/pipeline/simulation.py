@@ -49,7 +49,8 @@ def simulate(costs: PipelineCosts, schedule: PipelineSchedule, micro_batches: in
     if schedule is PipelineSchedule.GPIPE:
         end_s = gpipe.last_backward_end_s(chunks, micro_batches)
     elif schedule is PipelineSchedule.ONE_F_ONE_B and not delayed:
-        end_s = one_f_one_b.last_backward_end_s(chunks.forward_s, chunks.backward_s, micro_batches)
+        last_end_s = one_f_one_b.last_backward_end_s.of_steps(costs.pp**2)
+        end_s = last_end_s(chunks.forward_s, chunks.backward_s, micro_batches)
     else:
         end_s = np.empty(len(costs.forward_s))
         if schedule is PipelineSchedule.INTERLEAVED:
@@ -75,7 +76,7 @@ def timeline(
     pp, chunks = costs.pp, len(costs.forward_s)
     passes = micro_batches * costs.chunks_per_stage
     start_s = np.empty((pp, 2 * passes))
-    kernels.run(pipeline, np.empty(chunks), start_s)
+    kernels.run.of_steps(start_s.size)(pipeline, np.empty(chunks), start_s)
     forward, number = np.empty((pp, 2 * passes), np.bool_), np.empty((pp, 2 * passes), np.int64)
     for stage in range(pp):
         for position in range(2 * passes):
@@ -134,7 +135,8 @@ def held_bytes(
         )
     warm = warm_up(schedule, pp, len(saved_bytes) // pp, micro_batches, whole_warm_up=whole_warm_up)
     most = np.empty(pp)
-    kernels.most_held(np.require(saved_bytes, np.float64, ["C", "W"]), warm, micro_batches, most)
+    fill = kernels.most_held.of_steps(pp * (pp + 2 * len(saved_bytes)))
+    fill(np.require(saved_bytes, np.float64, ["C", "W"]), warm, micro_batches, most)
     return most
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import altair as alt
+from altair.utils.schemapi import debug_mode
 
 from phaze.report.pages.theme import BELOW_LEGEND, RAMP, SERIES, colour
 from phaze_common.numbers import number
 
+Drawn = ParamSpec("Drawn")
+Page = TypeVar("Page")
 SAMPLES = "samples per second"
 LEGEND_COLUMN = "legendColumn"
 SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
@@ -20,6 +23,13 @@ EDGE = {"stroke": colour("page"), "strokeWidth": 0.5}  # between parts of a bar
 HALO = {"stroke": colour("page"), "strokeWidth": 3}  # behind words, so that marks end before them
 TO_ZERO = alt.Scale(zero=True)
 RING = {"filled": False, "strokeWidth": 2.5}  # around what is chosen
+
+
+def unvalidated(draw: Callable[Drawn, Page]) -> Callable[Drawn, Page]:
+    """``draw`` without Altair's checks of every part of a chart as it is made: that figures keep to
+    the schema is for tests."""
+    drawing: Callable[Drawn, Page] = debug_mode(False)(draw)
+    return drawing
 
 
 def chart_data(rows: Iterable[Mapping[str, object]], *, exact: bool = False) -> Any:
@@ -52,8 +62,7 @@ def chart_of(rows: Iterable[Mapping[str, object]], *, exact: bool = False) -> An
 def sized(chart: Any, height: int, room: Mapping[str, int] | None = None) -> dict[str, Any]:
     """JSON of a chart as wide as its place, ``height`` pixels high, with ``room`` around it.
 
-    It is not validated, which takes longer than all else of a page together: that figures keep to
-    the schema is for tests.
+    It is not validated, which takes longer than all else of a page together (``unvalidated``).
     """
     fit = alt.AutoSizeParams(type="fit-x", contains="padding")
     fitted = chart.properties(width="container", height=height, autosize=fit)

@@ -35,6 +35,7 @@ class Outcome:
     area_mm2: float | None = None
 
 
+@charts.unvalidated
 def comparison_report(before: FinishedRun, after: FinishedRun, comparison: Comparison) -> Report:
     """The page of two runs."""
     answers = (_outcome(before), _outcome(after))

@@ -1,13 +1,26 @@
 """A report as one self-contained HTML page."""
 
+import contextlib
+import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 from phaze.report.pages.figures import Report
 from phaze.report.pages.theme import DARK, LIGHT, Theme, chart_config, palette
 from phaze.report.sentences.glossary import used_in
+from phaze_common.compiled_code import is_own, user_cache
+from phaze_common.errors import PhazeError
+from phaze_common.files import (
+    artefact_bytes,
+    library_version,
+    load_or_set_aside,
+    write_atomically,
+)
+from phaze_common.json_text import parse_json
+from phaze_common.sealed import sealed, unsealed
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,31 @@ def _template(name: str) -> str:
 def _drawing() -> Any:
     """Vega, Vega-Lite and what embeds them, as one script that is ours to trust."""
     import markupsafe
+
+    bundle = _bundle()
+    return markupsafe.Markup(bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--"))
+
+
+def _bundle() -> str:
+    """The script, which takes longer to bundle than all else of a page: kept in the user's cache
+    where nobody else can write, since pages run it."""
+    folder = user_cache()
+    if folder is None or (folder.exists() and not is_own(folder)):
+        return _bundled()
+    path = folder / f"vega-{library_version('vl-convert-python')}.json"
+    kept = load_or_set_aside(path, _kept)
+    if kept is None:
+        kept = _bundled()
+        with contextlib.suppress(PhazeError):  # a page needs no cache
+            write_atomically(path, sealed(json.dumps(kept).encode()), private=True)
+    return kept
+
+
+def _kept(path: Path) -> str:
+    return str(parse_json(unsealed(artefact_bytes(path), str(path)), str(path)))
+
+
+def _bundled() -> str:
     import vl_convert
 
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return markupsafe.Markup(bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--"))
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))

@@ -10,6 +10,7 @@ from GraphExtractor.graph import OperatorKind
 from GraphExtractor.names import label
 from phaze.report.pages import placement_figures, size_figures, time_figures
 from phaze.report.pages.axis_figures import Sensitivity, axis_figures, axis_table, sensitivity_words
+from phaze.report.pages.charts import unvalidated
 from phaze.report.pages.chip_figures import (
     area_figure,
     energy_figure,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
 COLLECTIVE = OperatorKind.COLLECTIVE.value
 
 
+@unvalidated
 def search_report(run: FinishedRun) -> Report:
     """The page of ``run``; one that found nothing says why."""
     result, explanation, best = run.result, explain(run), run.result.best

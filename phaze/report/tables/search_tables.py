@@ -6,21 +6,19 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TextIO
 
-from Estimator.plans.results import Breakdown, Status
+from Estimator.plans.results import Status
 from GraphExtractor.names import label
 from phaze.report.sentences import designs
 from phaze.report.sentences.answers import answer_sentences, counts_text
 from phaze.report.sentences.designs import (
     degrees_text,
-    exposed_s,
     hardware_text,
-    hidden_s,
-    part_text,
 )
 from phaze.report.sentences.known_chips import beyond_limits, missing_sizes
 from phaze.report.sentences.stages import heterogeneous_text
 from phaze.report.sentences.utilization import mfu_share
-from phaze.report.table import GAP, Table
+from phaze.report.table import Table
+from phaze.report.tables.breakdown_table import breakdown_table
 from phaze.report.tables.chip_tables import chip_table
 from phaze.report.tables.front_tables import front_tables
 from phaze.report.tables.heterogeneous_tables import stages_table
@@ -31,7 +29,6 @@ from phaze_common.units import GIB
 from Solver.plan_report import PlanReport
 from Solver.results import ReferencePoint, SearchResult, SpaceSize
 
-MS = 1e-3
 FOUND = frozenset({Status.OPTIMAL, Status.FEASIBLE})
 
 
@@ -154,37 +151,6 @@ def reference_table(
         words={"chip", "accelerator", "source"},
         spared=("accelerator",),
     ).merged("HBM GiB")
-
-
-def breakdown_table(breakdown: Breakdown, model: str) -> Table:
-    """Seconds of the busiest stage, the largest part first, their sum, and what is hidden.
-
-    Each number is rounded by itself, so that it is the one of the file; where their sum seems a
-    digit off, the title says so.
-    """
-    total_s, exposed = breakdown.total_s, exposed_s(breakdown)
-    decimals = milliseconds_decimals(total_s)
-    parts = {name: each for name, each in exposed.items() if each > designs.NEGLIGIBLE * total_s}
-    rounded = sum(round(seconds / MS, decimals) for seconds in parts.values())
-    off = round(rounded - round(total_s / MS, decimals), decimals)
-
-    def row(name: str, seconds: float) -> dict[str, object]:
-        ms = f"{seconds / MS:,.{decimals}f}"
-        return {"part": name, "ms": ms, "share": f"{seconds / total_s:.1%}"}
-
-    hidden = [row(f"hidden {part_text(name)}", each) for name, each in hidden_s(breakdown).items()]
-    return Table.of(
-        f"{model}: where the time goes{', each number rounded by itself' if off else ''}",
-        [row(part_text(name), seconds) for name, seconds in parts.items()],
-        foot=[row("iteration", total_s), GAP, *hidden],
-        words={"part"},
-    )
-
-
-def milliseconds_decimals(seconds: float) -> int:
-    """Decimals of milliseconds that show ``seconds`` to about five figures."""
-    milliseconds = seconds / MS
-    return next((decimals for decimals in range(6) if milliseconds * 10**decimals >= 1e4), 6)
 
 
 def space_table(size: SpaceSize) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from Estimator.coverage import words_of
 from Estimator.plans.plan import plan_mapping
@@ -14,16 +14,18 @@ from GraphExtractor.names import label
 from phaze.report.sentences.designs import plan_choices, plan_text, whole_plan_text
 from phaze.report.sentences.utilization import mfu_share, mfu_text
 from phaze.report.table import Table
+from phaze.report.tables.breakdown_table import MS, breakdown_table, milliseconds_decimals
 from phaze.report.tables.heterogeneous_tables import stages_table
-from phaze.report.tables.search_tables import MS, breakdown_table, milliseconds_decimals
 from phaze.settings.launched import KeyKind, LaunchReading
-from phaze.studies.evaluation import Evaluation
-from phaze.studies.limits.memory_room import MOST_SHARE
-from phaze.studies.optimum import Optimum
-from phaze.studies.training_time.records import TrainingTime
 from phaze_common.numbers import FINE_DIGITS, number, percent, size_text, stage_memory_text
 from phaze_common.records import to_json
 from phaze_common.units import GIB
+from Solver.results import MOST_SHARE
+
+if TYPE_CHECKING:
+    from phaze.studies.evaluation import Evaluation
+    from phaze.studies.optimum import Optimum
+    from phaze.studies.training_time.records import TrainingTime
 
 NO_LIMIT = "; what there is, is not known, and so no limit"
 MOST_KEYS = 24  # of a launch that the terminal lists; JSON has all of them

@@ -6,10 +6,7 @@ from phaze.runs.kept_answers import kept_answer
 from phaze.studies.explain.repeat import hardware_alone
 from Solver.designs.re_solve import priced
 from Solver.designs.search_context import SearchContext
-from Solver.results import DesignPoint, TightMemory
-
-# of a memory: allocators leave gaps, and what a framework keeps for itself varies by some per cent
-MOST_SHARE = 0.95
+from Solver.results import MOST_SHARE, DesignPoint, TightMemory
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from phaze.settings.problem import hardware_report
 from phaze.settings.resolve import resolve
 from phaze_common.array_types import FloatArray
 from phaze_common.choices import GroupOrder
+from Solver.designs import kept_shapes, shape_pruning
 from Solver.designs import model_shapes as searched_shapes
-from Solver.designs import shape_pruning
 from Solver.designs.costs import PricedShapes
 from Solver.designs.plan_axes import plan_axes
 from Solver.designs.search import Searched, search
@@ -211,10 +211,38 @@ def test_no_plan_of_any_shape_is_below_its_bound(
         found.append((priced, least_s.tolist()))
 
     monkeypatch.setattr(searched_shapes, "MANY_SHAPES", 0)
-    monkeypatch.setattr(searched_shapes, "remaining_shapes", kept)
+    monkeypatch.setattr(kept_shapes, "remaining_shapes", kept)
     searched(case, monkeypatch)
     for priced, bounds_s in found:
         for plan, least_s in zip(priced.plans, bounds_s, strict=True):
             assert least_s <= case.enumerated(
                 model, plan, 0, float(max(case.problem.memory_bytes))
             ).iteration_s * (1 + 1e-9)
+
+
+def test_the_same_search_again_looks_at_the_same_shapes(
+    pruning_all: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for seed in SEEDS:
+        case = random_case(seed)
+        (model,) = case.problem.models
+        context, plans = case.run(), list(model.space.shapes())
+        context = replace(context, stores=replace(context.stores, points=tmp_path / str(seed)))
+        graphs = {key: case.graph(key) for key in map(model.graph_key, plans)}
+        priced = PricedShapes(context, model, graphs, plans)
+        found = kept_shapes.kept_shapes(priced)
+        assert found is not None
+        if found[0] and len(found[1]):
+            break
+    else:
+        raise AssertionError("no case has shapes of both kinds")
+    monkeypatch.setattr(kept_shapes, "remaining_shapes", None)  # not asked again
+    again = kept_shapes.kept_shapes(priced)
+    assert again is not None
+    assert [shape.plan for shape in again[0]] == [shape.plan for shape in found[0]]
+    assert again[1].plans == found[1].plans
+    assert (again[1].least_s == found[1].least_s).all()
+    other = replace(context.problem, memory_bytes=(min(context.problem.memory_bytes) // 2,))
+    priced.context = replace(context, problem=other)
+    with pytest.raises(TypeError):
+        kept_shapes.kept_shapes(priced)

@@ -56,6 +56,19 @@ PLAN = [
 ]
 
 
+def test_a_price_whose_graph_is_there_imports_little(words: list[str]) -> None:
+    assert phaze.main(words) == 0
+    program = (
+        "import sys; from phaze.__main__ import main; status = main(); "
+        "heavy = {'torch', 'transformers', 'numba', 'scipy', 'pandas', 'altair'}; "
+        "sys.exit(f'{status} {heavy & set(sys.modules)}')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, cwd=REPOSITORY
+    )
+    assert done.stderr == "0 set()\n"
+
+
 def test_the_record_is_consistent(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     found = record(capsys, *words, *PLAN)
     assert (found["model"], found["device"], found["cluster"], found["status"]) == (

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 import phaze
+from phaze.report.pages import page
 from phaze.runs.finished_run import FinishedRun
 from phaze.studies.sweep.axes import Sweep
 
@@ -25,6 +26,20 @@ def test_the_page_lies_in_the_run_and_its_path_is_printed(
     assert captured.out == f"{path}\n"
     assert captured.err == ""
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_script_of_pages_is_bundled_once_and_only_read_where_nobody_else_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    scripts = iter(("first", "second", "third"))
+    monkeypatch.setattr(page, "_bundled", lambda: next(scripts))
+    assert [page._bundle() for _ in range(2)] == ["first", "first"]
+    (kept,) = (tmp_path / "phaze").iterdir()
+    kept.write_bytes(kept.read_bytes().replace(b"first", b"other"))
+    assert [page._bundle() for _ in range(2)] == ["second", "second"]
+    kept.parent.chmod(0o777)
+    assert page._bundle() == "third"
 
 
 @pytest.mark.thorough

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from phaze.validation.intervals import (
     FEWEST_SOURCES,
@@ -17,6 +18,7 @@ from phaze.validation.intervals import (
     residuals_of,
 )
 from phaze.validation.run import validate
+from phaze.validation.student import student_half_width
 from phaze_common.progress import SilentProgress
 
 WIDENING = load_residuals().widening
@@ -112,3 +114,10 @@ def test_models_with_experts_are_less_sure_and_say_why() -> None:
     )
     assert plain is not None and mixture is not None and mixture.width > 2 * plain.width
     assert "no such run of a model with experts" in mixture.reasons
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 7, 8, 60])
+@pytest.mark.parametrize("probability", [0.01, 0.8, 0.9, 0.999])
+def test_quantiles_of_student_are_those_of_scipy(degrees: int, probability: float) -> None:
+    expected = stats.t.ppf((1.0 + probability) / 2.0, degrees)
+    assert student_half_width(probability, degrees) == pytest.approx(expected, rel=1e-11)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from phaze.report.pages.charts import unvalidated
 from phaze.report.pages.figures import Figure, KeyNumber, Part, Reasons, Report, Section
 from phaze.report.pages.front_axes import front_words
 from phaze.report.pages.points.bar_figures import memory_figure, time_figure
@@ -27,6 +28,7 @@ def no_link(point: object) -> str:
     return ""
 
 
+@unvalidated
 def points_report(
     points: PointSet,
     link: Link = no_link,
