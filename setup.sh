@@ -60,12 +60,12 @@ pip() { "$venv/bin/python" -m pip "$@" >&2; }
 # With the indexes, folders, constraints and certificates that pip is set up with, which uv does not read by itself.
 install_with_uv() {
     local settings name value backend=${UV_TORCH_BACKEND:-cpu} flags=(--quiet --python "$venv/bin/python")
+    flags+=(--index-strategy unsafe-best-match) # of all indexes, as pip does
     settings=$("$venv/bin/python" -m pip config list) || return
     for name in index-url extra-index-url find-links constraint cert; do # those of the environment come first, and win
         value=$(sed -n "s/^[^=]*\\.$name='\(.*\)'\$/\1/p" <<<"$settings" | head -n 1)
         for value in ${value//\\n/ }; do
             if [[ $name == cert ]]; then export SSL_CERT_FILE=${SSL_CERT_FILE:-$value}; else flags+=("--$name" "$value"); fi
-            if [[ $name == extra-index-url ]]; then flags+=(--index-strategy unsafe-best-match); fi # as pip takes them
         done
     done
     # torch's own index has CPU builds, a tenth as large; asked once whether it can be reached.
