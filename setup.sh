@@ -52,14 +52,45 @@ fi
 rm -f "$stamp"
 if [[ $flavour == core && -x $venv/bin/pytest ]]; then flavour=dev; fi # keep the tools up to date where they are installed
 extra=$([[ $flavour == dev ]] && printf '[dev]' || printf '[report,runtime]')
-# Tests compile what they import themselves, once; all that is there takes a minute and a half.
-bytecode=$([[ $flavour == dev ]] && printf -- '--no-compile' || printf -- '--compile')
-install() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$bytecode" "$@" >&2; }
-# torch first: of that very version pip takes a CPU build where it is offered one, of a range the newest.
-{ install "$(grep '^torch==' "$root/constraints.txt")" && install --constraint "$root/constraints.txt" --editable "$root$extra"; } || {
-    say "pip could not install everything (see above); once that is solved, the same command goes on from here"
-    exit 1
+what=(--constraint "$root/constraints.txt" --editable "$root$extra")
+torch=$(grep '^torch==' "$root/constraints.txt")
+pip() { "$venv/bin/python" -m pip "$@" >&2; }
+
+# install_with_uv UV
+# With the indexes, folders, constraints and certificates that pip is set up with, which uv does not read by itself.
+install_with_uv() {
+    local settings name value backend=${UV_TORCH_BACKEND:-cpu} flags=(--quiet --python "$venv/bin/python")
+    flags+=(--index-strategy unsafe-best-match) # of all indexes, as pip does
+    settings=$("$venv/bin/python" -m pip config list) || return
+    for name in index-url extra-index-url find-links constraint cert; do # those of the environment come first, and win
+        value=$(sed -n "s/^[^=]*\\.$name='\(.*\)'\$/\1/p" <<<"$settings" | head -n 1)
+        for value in ${value//\\n/ }; do
+            if [[ $name == cert ]]; then export SSL_CERT_FILE=${SSL_CERT_FILE:-$value}; else flags+=("--$name" "$value"); fi
+        done
+    done
+    # torch's own index has CPU builds, a tenth as large; asked once whether it can be reached.
+    if UV_HTTP_RETRIES=0 UV_HTTP_TIMEOUT=10 "$1" pip install "${flags[@]}" --dry-run --no-deps --torch-backend "$backend" "$torch" 2>/dev/null; then
+        flags+=(--torch-backend "$backend")
+    fi
+    "$1" pip install "${flags[@]}" "${what[@]}" >&2
 }
+
+# torch first: of that very version pip takes a CPU build where it is offered one, of a range the newest.
+install_with_pip() {
+    local flags=(--quiet --disable-pip-version-check --no-compile)
+    pip install "${flags[@]}" "$torch" && pip install "${flags[@]}" "${what[@]}"
+}
+
+uv=$(command -v uv) || { pip install --quiet --disable-pip-version-check --retries 1 uv && uv=$venv/bin/uv; } || uv=
+if [[ -z $uv ]] || ! install_with_uv "$uv"; then
+    say "going on with pip instead of uv, which takes longer"
+    install_with_pip || {
+        say "pip could not install everything (see above); once that is solved, the same command goes on from here"
+        exit 1
+    }
+fi
+# Bytecode, on all cores. Tests compile what they import themselves, once; all that they could import takes far longer.
+if [[ $flavour == core ]]; then "$venv/bin/python" -m compileall -q -j 0 "$venv/lib" >/dev/null 2>&1 || true; fi # templates are no Python
 printf '%s\n%s\n' "$(wanted)" "$flavour" >"$stamp"
 
 if [[ $flavour == dev ]]; then
@@ -70,6 +101,6 @@ fi
 say "trying it out"
 trial=$(mktemp -d)
 trap 'rm -rf "$trial"' EXIT
-"$venv/bin/python" "$root/phaze.py" run_solver --model bertbase --sequence-length 64 --quiet --output "$trial" >/dev/null ||
+PYTHONDONTWRITEBYTECODE="" "$venv/bin/python" "$root/phaze.py" run_solver --model bertbase --sequence-length 64 --quiet --output "$trial" >/dev/null ||
     say "the first search failed (see above); '$venv/bin/phaze doctor' may tell why"
 say "done"

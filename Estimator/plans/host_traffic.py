@@ -67,27 +67,33 @@ def together_s(busy_s: float, to_s: float, from_s: float, slowdown: FloatArray) 
     """Seconds until all three end that start together (``contention.joint_s`` of one row)."""
     total_s = 0.0
     for _ in range(3):
-        slower = np.ones(3)
-        for slowed in range(3):
-            slower[slowed] += slowdown[slowed, BUSY] if busy_s > 0.0 else 0.0
-            slower[slowed] += slowdown[slowed, TO_DEVICE] if to_s > 0.0 else 0.0
-            slower[slowed] += slowdown[slowed, FROM_DEVICE] if from_s > 0.0 else 0.0
+        slower_busy, slower_to, slower_from = 1.0, 1.0, 1.0
+        if busy_s > 0.0:
+            slower_busy += slowdown[BUSY, BUSY]
+            slower_to += slowdown[TO_DEVICE, BUSY]
+            slower_from += slowdown[FROM_DEVICE, BUSY]
+        if to_s > 0.0:
+            slower_busy += slowdown[BUSY, TO_DEVICE]
+            slower_to += slowdown[TO_DEVICE, TO_DEVICE]
+            slower_from += slowdown[FROM_DEVICE, TO_DEVICE]
+        if from_s > 0.0:
+            slower_busy += slowdown[BUSY, FROM_DEVICE]
+            slower_to += slowdown[TO_DEVICE, FROM_DEVICE]
+            slower_from += slowdown[FROM_DEVICE, FROM_DEVICE]
         step_s = np.inf
         if busy_s > 0.0:
-            step_s = min(step_s, busy_s * slower[BUSY])
+            step_s = min(step_s, busy_s * slower_busy)
         if to_s > 0.0:
-            step_s = min(step_s, to_s * slower[TO_DEVICE])
+            step_s = min(step_s, to_s * slower_to)
         if from_s > 0.0:
-            step_s = min(step_s, from_s * slower[FROM_DEVICE])
+            step_s = min(step_s, from_s * slower_from)
         if step_s == np.inf:
             break
         total_s += step_s
         ended_s = step_s * (1.0 + 1e-12)
-        busy_s = busy_s - step_s / slower[BUSY] if busy_s * slower[BUSY] > ended_s else 0.0
-        to_s = to_s - step_s / slower[TO_DEVICE] if to_s * slower[TO_DEVICE] > ended_s else 0.0
-        from_s = (
-            from_s - step_s / slower[FROM_DEVICE] if from_s * slower[FROM_DEVICE] > ended_s else 0.0
-        )
+        busy_s = busy_s - step_s / slower_busy if busy_s * slower_busy > ended_s else 0.0
+        to_s = to_s - step_s / slower_to if to_s * slower_to > ended_s else 0.0
+        from_s = from_s - step_s / slower_from if from_s * slower_from > ended_s else 0.0
     return total_s
 
 

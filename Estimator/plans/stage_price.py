@@ -336,30 +336,52 @@ def exposed_s(
     return max(least_s, communication_s * (one + rest * shown_part))
 
 
-@inlined
-def pass_of(
-    rates: PassRates | PlanRates,
-    totals: PassTotals,
-    at: int,
-    more_s: float,
+@inner
+def pass_price(
+    rates: PassRates,
+    device_s: float,
+    host_s: float,
+    tensor_s: float,
+    products_s: float,
+    arithmetic_s: float,
     data_s: float,
     layers: float,
 ) -> PassPrice:
-    """A pass through the ``layers`` layers of chunk ``at``, with ``more_s`` of the device besides.
+    """A pass through so many ``layers`` from the fields of ``PassTotals``, ``data_s`` of
+    data-parallel communication beside it.
 
     The host runs ahead of the device, so the slower of the two decides over all of them.
     """
-    tensor_s, hidden_s = totals.tensor_s[at], 0.0
+    hidden_s = 0.0
     if rates.overlap_tensor:
-        concurrent_s = min(tensor_s, totals.products_s[at])
+        concurrent_s = min(tensor_s, products_s)
         hidden_s = concurrent_s * (1.0 - 1.0 / rates.tp) * rates.tensor_hides
-    arithmetic_s = totals.arithmetic_s[at] * rates.straggler_excess
-    occupied_s = totals.device_s[at] + more_s + arithmetic_s + tensor_s - hidden_s
-    busy_s = max(occupied_s, totals.host_s[at])
+    occupied_s = device_s + arithmetic_s * rates.straggler_excess + tensor_s - hidden_s
+    busy_s = max(occupied_s, host_s)
     shown_s = data_s
     if rates.overlap_data and data_s > 0.0:
         shown_s = exposed_s(data_s, busy_s, layers, rates.shown_part, rates.hidden_part)
     return PassPrice(busy_s + shown_s, busy_s - occupied_s, hidden_s, shown_s)
+
+
+@inlined
+def pass_of(
+    rates: PassRates, totals: PassTotals, at: int, more_s: float, data_s: float, layers: float
+) -> PassPrice:
+    """A pass through the ``layers`` layers of chunk ``at``, with ``more_s`` of the device besides.
+
+    Compiled once for all passes, and called without arrays.
+    """
+    return pass_price(
+        rates,
+        totals.device_s[at] + more_s,
+        totals.host_s[at],
+        totals.tensor_s[at],
+        totals.products_s[at],
+        totals.arithmetic_s[at],
+        data_s,
+        layers,
+    )
 
 
 @inlined
@@ -396,8 +418,8 @@ def host_traffic(
         if rates.expert_split:
             largest_experts = max(largest_experts, sizes.largest[chunk, 2])
     state = host.state[DENSE] * dense + host.state[EXPERTS] * experts
-    both = host.weights + host.gradients
-    buffer = both[DENSE] * largest + both[EXPERTS] * largest_experts
+    buffer = (host.weights[DENSE] + host.gradients[DENSE]) * largest
+    buffer += (host.weights[EXPERTS] + host.gradients[EXPERTS]) * largest_experts
     step_buffer = host.state[DENSE] * largest + host.state[EXPERTS] * largest_experts
     step_in = host.step_in[DENSE] * touched + host.step_in[EXPERTS] * experts
     step_out = host.step_out[DENSE] * touched + host.step_out[EXPERTS] * experts + wider

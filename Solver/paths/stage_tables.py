@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import outer
-from Estimator.plans.stage_price import PlanRates, pass_of, stage_price
+from Estimator.plans.compiled import inner, outer
+from Estimator.plans.stage_price import PlanRates, pass_of, pass_rates, stage_price
 from Estimator.plans.stage_totals import StageSizes, StageTimes
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.paths.stage_graph import Stages
@@ -82,15 +82,17 @@ def fill_loads(
     ``layers`` are the times of the single layers, ``members`` (nodes, layers) those of every node,
     ``fits`` (kinds,) the stages that fit in memory under some plan.
     """
-    alone_s = np.empty(members.shape[1])
+    of_passes, alone_s = pass_rates(rates), np.empty(members.shape[1])
     for layer in range(len(alone_s)):
-        recompute_s = pass_of(rates, layers.recompute, layer, 0.0, 0.0, 1.0).total_s
-        alone_s[layer] = recompute_s + pass_of(rates, layers.backward, layer, 0.0, 0.0, 1.0).total_s
+        recompute_s = pass_of(of_passes, layers.recompute, layer, 0.0, 0.0, 1.0).total_s
+        alone_s[layer] = (
+            recompute_s + pass_of(of_passes, layers.backward, layer, 0.0, 0.0, 1.0).total_s
+        )
     for kind in range(len(loads.stage_s)):
         count = sizes.layers[kind]
-        loads.forward_s[kind] = pass_of(rates, times.forward, kind, 0.0, 0.0, count).total_s
-        recompute_s = pass_of(rates, times.recompute, kind, 0.0, 0.0, count).total_s
-        backward_s = pass_of(rates, times.backward, kind, 0.0, 0.0, count).total_s
+        loads.forward_s[kind] = pass_of(of_passes, times.forward, kind, 0.0, 0.0, count).total_s
+        recompute_s = pass_of(of_passes, times.recompute, kind, 0.0, 0.0, count).total_s
+        backward_s = pass_of(of_passes, times.backward, kind, 0.0, 0.0, count).total_s
         loads.backward_s[kind] = recompute_s + backward_s
         loads.stage_s[kind] = loads.forward_s[kind] + loads.backward_s[kind]
         loads.fitting_s[kind] = loads.stage_s[kind] if fits[kind] else np.inf
@@ -128,7 +130,7 @@ def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None
                 least[downstream, node] = min(least[downstream, node], largest)
 
 
-@outer
+@inner
 def least_largest_upstream(stages: Stages, values: FloatArray, least: FloatArray) -> None:
     """Fill ``least`` (most stages, nodes) as ``least_largest`` does, of j + 1 stages that share all
     that a node lacks."""

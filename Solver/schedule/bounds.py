@@ -17,7 +17,7 @@ best weights (a linear program) and a hundred times faster.
 
 import numpy as np
 
-from Estimator.plans.compiled import outer
+from Estimator.plans.compiled import inner, outer
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.schedule.tables import Cases, Tables
 
@@ -25,7 +25,7 @@ WEIGHTINGS = 3  # weightings kept per instance, for the bound and for pruning
 TOLERANCE = 1e-9  # relative; optimal means within it
 
 
-@outer
+@inner
 def sort_descending(keys: FloatArray, ranked: IntArray, order: IntArray) -> None:
     """Write ``ranked`` to ``order`` by falling key, ties in the order given (n is small)."""
     for k in range(len(ranked)):
@@ -36,7 +36,7 @@ def sort_descending(keys: FloatArray, ranked: IntArray, order: IntArray) -> None
         order[place] = ranked[k]
 
 
-@outer
+@inner
 def heaviest_concurrent(
     type_bits: IntArray,
     antichain: IntArray,
@@ -86,7 +86,7 @@ def heaviest_concurrent(
     return best
 
 
-@outer
+@inner
 def raise_weights(
     t: Tables,
     cap: FloatArray,
@@ -114,7 +114,7 @@ def raise_weights(
             rho[i] = max(rho[i], room)
 
 
-@outer
+@inner
 def weighted_bound(single: FloatArray, shortest: FloatArray, rho: FloatArray) -> float:
     """Lower bound that the weights ``rho`` prove."""
     bound = 0.0
@@ -123,7 +123,7 @@ def weighted_bound(single: FloatArray, shortest: FloatArray, rho: FloatArray) ->
     return bound
 
 
-@outer
+@inner
 def longest_path(t: Tables, shortest: FloatArray) -> float:
     """Length of the longest path."""
     predecessors, offsets = t.predecessors, t.predecessor_offsets
@@ -137,7 +137,7 @@ def longest_path(t: Tables, shortest: FloatArray) -> float:
     return longest
 
 
-@outer
+@inner
 def lower_bound(
     t: Tables, single: FloatArray, shortest: FloatArray, cores: IntArray, weights: FloatArray
 ) -> float:

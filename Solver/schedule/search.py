@@ -62,7 +62,7 @@ class Exhausted(NamedTuple):
     residuals: FloatArray
 
 
-@outer
+@inner
 def serial_from(
     topological: IntArray,
     started: int,
@@ -85,7 +85,8 @@ def serial_from(
 def latency_of(t: Tables, single: FloatArray, shortest: FloatArray) -> FloatArray:
     """Operators' seconds and longest paths, shape (4, n)."""
     latency = np.zeros((4, len(single)))
-    latency[SINGLE], latency[SHORTEST] = single, shortest
+    for i in range(len(single)):  # a row at once takes the compiler seconds
+        latency[SINGLE, i], latency[SHORTEST, i] = single[i], shortest[i]
     for k in range(len(single) - 1, -1, -1):
         j = t.topological[k]
         latency[FROM, j] = latency[AFTER, j] + shortest[j]
@@ -273,7 +274,7 @@ def push(
         times[d + 1, REST + k] = times[d, REST + k] - (least[k, i] if i >= 0 else 0.0)
 
 
-@outer
+@inner
 def search(
     t: Tables,
     single: FloatArray,

@@ -326,23 +326,38 @@ def test_the_loop_profiles_searches_and_trains_the_same_model(
         assert refused.returncode == 2 and refused.stderr and not refused.stdout
 
 
+# of the system that set-up and the fake Python use
+TOOLS = ["bash", "env", "dirname", "readlink", "cksum", "cat", "flock", "mktemp", "rm", "mkdir"]
+TOOLS += ["cp", "grep", "sed", "head"]
+
+
 @pytest.fixture
 def bare(tmp_path: Path) -> Path:
     """A copy of the set-up whose Python makes environments in which pip only records what it is
-    asked."""
+    asked; from the index comes a uv that records too."""
     copy = tmp_path / "bare"
     copy.mkdir()
     for name in ("setup.sh", "pyproject.toml", "constraints.txt"):
         shutil.copy(REPOSITORY / name, copy / name)
+    (tmp_path / "uv").write_text(
+        "#!/usr/bin/env bash\n"
+        f'echo "uv $@" >>"{tmp_path}/calls"\n'
+        f'[[ ! -e "{tmp_path}/no-network" && ! -e "{tmp_path}/no-uv-install" ]] || exit 1\n'
+        f'[[ $* != *--torch-backend* || -e "{tmp_path}/torch-index" ]]\n'
+    )
     fake = tmp_path / "python"
     fake.write_text(
         "#!/usr/bin/env bash\n"
         'if [[ $1 == -c ]]; then echo "fake 3.11"; exit 0; fi\n'
+        f'if [[ $* == *"config list" ]]; then cat "{tmp_path}/pip-settings" 2>/dev/null; exit 0; fi\n'
         f'echo "$@" >>"{tmp_path}/calls"\n'
         f'if [[ $2 == pip && -e "{tmp_path}/no-network" && $3 == install ]]; then exit 1; fi\n'
         'if [[ $2 == venv ]]; then mkdir -p "${@: -1}/bin"; cp "$0" "${@: -1}/bin/python"; fi\n'
+        f'if [[ $* == *" uv" ]]; then [[ ! -e "{tmp_path}/no-uv" ]] || exit 1;'
+        f' cp "{tmp_path}/uv" "${{0%/*}}/uv"; fi\n'
     )
-    fake.chmod(0o755)
+    for each in (fake, tmp_path / "uv"):
+        each.chmod(0o755)
     return copy
 
 
@@ -354,31 +369,95 @@ def calls(bare: Path) -> list[str]:
     return lines
 
 
-def set_up(bare: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return run(bare / "setup.sh", *words, PHAZE_PYTHON=str(bare.parent / "python"))
+def set_up(bare: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """As on a machine without uv of its own."""
+    tools = bare.parent / "tools"
+    if not tools.exists():
+        tools.mkdir()
+        for tool in TOOLS:
+            if found := shutil.which(tool):
+                (tools / tool).symlink_to(found)
+    given = {"PATH": str(tools), "PHAZE_PYTHON": str(bare.parent / "python"), **environment}
+    return run(bare / "setup.sh", *words, **given)
 
 
 def test_set_up_installs_once_and_again_only_when_something_changed(bare: Path) -> None:
     assert set_up(bare).returncode == 0
     made = calls(bare)
+    wanted = f"--constraint {bare}/constraints.txt --editable {bare}[report,runtime]"
     assert made[0].startswith("-m venv --clear")
-    assert re.search(r"torch==[\d.]+$", made[1])
-    assert made[2].endswith(
-        f"--constraint {bare}/constraints.txt --editable {bare}[report,runtime]"
-    )
-    assert made[3].startswith(f"{bare}/phaze.py run_solver")
-    assert len(made) == 4
+    assert re.match(r"-m pip install .* uv$", made[1])
+    assert re.match(r"uv pip install .*--dry-run .*--torch-backend cpu torch==[\d.]+$", made[2])
+    assert made[3].startswith("uv pip install") and made[3].endswith(wanted)
+    assert "--torch-backend" not in made[3]  # its index was not there
+    assert made[4].startswith("-m compileall") and "-j 0" in made[4]
+    assert made[5].startswith(f"{bare}/phaze.py run_solver")
+    assert len(made) == 6
     assert set_up(bare).returncode == 0
     assert calls(bare) == []
     assert set_up(bare, "--dev").returncode == 0
-    assert f"--editable {bare}[dev]" in " ".join(calls(bare))
+    made = calls(bare)
+    assert f"--editable {bare}[dev]" in " ".join(made)
+    assert "compileall" not in " ".join(made)
     assert set_up(bare).returncode == 0
     assert calls(bare) == []
     for name in ("pyproject.toml", "constraints.txt"):
-        with (bare / name).open("a") as wanted:
-            wanted.write("# changed\n")
+        with (bare / name).open("a") as wanted_file:
+            wanted_file.write("# changed\n")
         assert set_up(bare).returncode == 0
         assert any("install" in call for call in calls(bare))
+
+
+def test_set_up_takes_a_cpu_build_where_the_index_of_torch_is_reached(bare: Path) -> None:
+    (bare.parent / "torch-index").touch()
+    assert set_up(bare).returncode == 0
+    assert "--torch-backend cpu" in calls(bare)[3]
+    shutil.rmtree(bare / ".venv")
+    assert set_up(bare, UV_TORCH_BACKEND="auto").returncode == 0
+    assert "--torch-backend auto" in calls(bare)[3]
+
+
+def test_set_up_gives_uv_the_settings_of_pip(bare: Path) -> None:
+    (bare.parent / "pip-settings").write_text(
+        ":env:.find-links='/near'\nglobal.extra-index-url='file:///one\\nfile:///two'\n"
+        "global.find-links='/far'\nglobal.constraint='/kept.txt'\n"
+    )
+    assert set_up(bare).returncode == 0
+    installed = calls(bare)[3]
+    for words in (
+        "--extra-index-url file:///one --extra-index-url file:///two",
+        "--find-links /near",
+        "--constraint /kept.txt",
+    ):
+        assert words in installed
+    assert "/far" not in installed and " --index-url" not in installed
+
+
+@pytest.mark.parametrize("lacking", ["no-uv", "no-uv-install"])
+def test_set_up_goes_on_with_pip_where_uv_is_not_to_be_had_or_fails(
+    bare: Path, lacking: str
+) -> None:
+    (bare.parent / lacking).touch()
+    done = set_up(bare)
+    assert done.returncode == 0 and "pip instead of uv" in done.stderr
+    made = [call for call in calls(bare) if call.startswith("-m pip install")]
+    assert re.search(r"--no-compile torch==[\d.]+$", made[1])
+    assert made[2].endswith(
+        f"--constraint {bare}/constraints.txt --editable {bare}[report,runtime]"
+    )
+
+
+def test_set_up_uses_the_uv_that_is_there(bare: Path) -> None:
+    there = bare.parent / "there"
+    there.mkdir()
+    shutil.copy(bare.parent / "uv", there / "uv")
+    assert set_up(bare).returncode == 0  # makes the tools
+    shutil.rmtree(bare / ".venv")
+    calls(bare)
+    assert set_up(bare, PATH=f"{there}:{bare.parent / 'tools'}").returncode == 0
+    made = calls(bare)
+    assert made[1].startswith("uv pip install")
+    assert not any(call.startswith("-m pip install") for call in made)
 
 
 def test_set_up_goes_on_after_a_failure(bare: Path) -> None:
@@ -391,7 +470,7 @@ def test_set_up_goes_on_after_a_failure(bare: Path) -> None:
     assert set_up(bare).returncode == 0
     again = calls(bare)
     assert not any(call.startswith("-m venv") for call in again)  # what was installed stays
-    assert sum("install" in call for call in again) == 2
+    assert any(call.startswith("uv pip install") for call in again)
 
 
 def test_set_up_says_what_is_missing(bare: Path) -> None:
