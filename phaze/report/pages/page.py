@@ -11,7 +11,7 @@ from typing import Any
 from phaze.report.pages.figures import Report
 from phaze.report.pages.theme import DARK, LIGHT, Theme, chart_config, palette
 from phaze.report.sentences.glossary import used_in
-from phaze_common.compiled_code import is_own, user_cache
+from phaze_common.compiled_code import is_own
 from phaze_common.errors import PhazeError
 from phaze_common.files import (
     artefact_bytes,
@@ -21,6 +21,7 @@ from phaze_common.files import (
 )
 from phaze_common.json_text import parse_json
 from phaze_common.sealed import sealed, unsealed
+from phaze_common.user_cache import user_cache
 
 
 @dataclass(frozen=True)
