@@ -32,7 +32,6 @@ from phaze_common.files import (
     code_version,
     content_key,
     library_version,
-    load_or_set_aside,
     pack,
     parse_json,
     unpack,
@@ -40,9 +39,7 @@ from phaze_common.files import (
 )
 from phaze_common.records import from_json, to_json
 from phaze_common.sealed import sealed, unsealed
-from phaze_common.user_cache import bring, keep
-
-KEPT_AS = "graphs"  # in the user's cache
+from phaze_common.user_cache import GRAPHS, keep, load_or_bring
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ def store_graph(graph: ModelGraph, folder: Path) -> None:
     key, family = graph.key, find_model(graph.key.model)
     made_from, path = graph_version(key, family), graph_path(key, folder, family)
     store(graph, made_from, path)
-    keep(path, KEPT_AS, made_from)
+    keep(path, GRAPHS, made_from)
 
 
 def load(path: Path, made_from: str | None = None) -> ModelGraph:
@@ -234,10 +231,4 @@ def _on_disk(key: GraphKey, folder: Path, force: bool) -> ModelGraph | None:
     made_from = graph_version(key, family)
     path = graph_path(key, folder, family)
 
-    def loaded() -> ModelGraph | None:
-        return load_or_set_aside(path, lambda file: _loaded_once(file, made_from))
-
-    graph = loaded()
-    if graph is None and bring(KEPT_AS, made_from, path):
-        graph = loaded()
-    return graph
+    return load_or_bring(path, GRAPHS, made_from, lambda file: _loaded_once(file, made_from))

@@ -12,17 +12,40 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from phaze_common.errors import PhazeError
-from phaze_common.files import artefact_bytes, write_atomically
+from phaze_common.files import artefact_bytes, load_or_set_aside, write_atomically
 
 logger = logging.getLogger(__name__)
 
 SETTING = "PHAZE_CACHE"
-# files of one kind share their folder with those whose hash has the same first two digits
-MOST_BYTES = 2**20
 RENEWED_S = 24 * 3600.0  # a file's time says when it was last of use, to the day
+Loaded = TypeVar("Loaded")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A kind of files: folders of at most ``most_bytes``, one for each beginning of a hash of so
+    many ``digits``."""
+
+    name: str
+    most_bytes: int
+    digits: int = 0
+
+    def place(self, made_from: str) -> Path | None:
+        """Where a file is kept that was made from what has this hash; None: nowhere."""
+        given = os.environ.get(SETTING)
+        folder = user_cache() if given is None else Path(given) if given else None
+        shared, own = made_from[: self.digits], made_from[self.digits :]
+        return folder and folder / self.name / shared / own
+
+
+GRAPHS = Kept("graphs", 2**20, 2)
+ESTIMATES = Kept("estimates", 2**29)
 
 
 def user_cache() -> Path | None:
@@ -33,16 +56,18 @@ def user_cache() -> Path | None:
     return None
 
 
-def keep(path: Path, kind: str, made_from: str) -> None:
+def keep(path: Path, kind: Kept, made_from: str) -> None:
     """Keep what ``path`` holds for other runs; the files that were longest of no use give way."""
-    place = _place(kind, made_from)
+    place = kind.place(made_from)
     if place is None:
         return
     try:
         write_atomically(place, artefact_bytes(path), private=True)
-        about = [(each.stat(), each) for each in place.parent.glob("*.gz") if each != place]
-        room = MOST_BYTES - place.stat().st_size
-        for status, each in sorted(about, key=lambda one: -one[0].st_mtime):
+        others = [each for each in place.parent.glob("[!.]*") if each != place]
+        room = kind.most_bytes - place.stat().st_size
+        for status, each in sorted(
+            ((each.stat(), each) for each in others), key=lambda one: -one[0].st_mtime
+        ):
             room -= status.st_size
             if room < 0:
                 each.unlink(missing_ok=True)
@@ -50,12 +75,12 @@ def keep(path: Path, kind: str, made_from: str) -> None:
         logger.debug("not kept for other runs: %s", error)
 
 
-def bring(kind: str, made_from: str, path: Path) -> bool:
+def bring(kind: Kept, made_from: str, path: Path) -> bool:
     """Copy to ``path`` what some run kept that was made from the same; whether there is any.
 
     Raises: PhazeError: it cannot be written there.
     """
-    place = _place(kind, made_from)
+    place = kind.place(made_from)
     try:
         if place is None or not place.is_file():
             return False
@@ -69,7 +94,14 @@ def bring(kind: str, made_from: str, path: Path) -> bool:
     return True
 
 
-def _place(kind: str, made_from: str) -> Path | None:
-    given = os.environ.get(SETTING)
-    folder = user_cache() if given is None else Path(given) if given else None
-    return folder and folder / kind / made_from[:2] / f"{made_from[2:]}.gz"
+def load_or_bring(
+    path: Path, kind: Kept, made_from: str, load: Callable[[Path], Loaded]
+) -> Loaded | None:
+    """``load_or_set_aside(path, load)``, where need be of what some run kept.
+
+    Raises: PhazeError: it cannot be written there.
+    """
+    loaded = load_or_set_aside(path, load)
+    if loaded is None and bring(kind, made_from, path):
+        return load_or_set_aside(path, load)
+    return loaded

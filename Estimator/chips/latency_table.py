@@ -37,8 +37,9 @@ from GraphExtractor.graph import DTYPE_BYTES, GraphKey, ModelGraph, OperatorGrap
 from phaze_common.array_types import FloatArray, IntArray, fieldwise
 from phaze_common.arrays import read_arrays, write_arrays
 from phaze_common.errors import ArtefactError, InputError
-from phaze_common.files import code_version, content_key, load_or_set_aside
+from phaze_common.files import code_version, content_key
 from phaze_common.records import to_json
+from phaze_common.user_cache import ESTIMATES, keep, load_or_bring
 
 logger = logging.getLogger(__name__)
 
@@ -292,11 +293,12 @@ def load_or_populate(
     def load(path: Path) -> LatencyTable:
         return _load(path, accelerators, platform, work)
 
-    stored = load_or_set_aside(path, load)
+    stored = load_or_bring(path, ESTIMATES, path.stem, load)
     if stored is not None:
         return stored
     table = priced_parts(work, accelerators, platform, partial(TensorCoreModel, known=known))
     _store(path, table)
+    keep(path, ESTIMATES, path.stem)
     return table
 
 

@@ -14,7 +14,7 @@ from Estimator.chips.latency_table import LatencyTable
 from GraphExtractor.graph import LayerGraph, ModelGraph, OperatorGraph
 from phaze_common.array_types import FloatArray, IntArray, fieldwise
 from phaze_common.arrays import load_arrays, store_arrays
-from phaze_common.files import load_or_set_aside
+from phaze_common.user_cache import ESTIMATES, keep, load_or_bring
 from Solver.designs.network_times import PassNetwork, schedule_structure
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
 from Solver.schedule.solver import NodeLimit, ScheduleSolver
@@ -86,7 +86,7 @@ class ScheduledGraph:
             return self
         better = replace(self, times=_with_proofs(self, rows, node_limit))
         if self.store is not None:
-            store_arrays(self.store, better.times)
+            _kept(self.store, better.times)
         return better
 
 
@@ -116,7 +116,9 @@ def scheduled_graph(
     every = np.arange(count)
     stored = None
     if store is not None:
-        stored = load_or_set_aside(store, lambda path: load_arrays(GraphTimes, path))
+        stored = load_or_bring(
+            store, ESTIMATES, store.stem, lambda path: load_arrays(GraphTimes, path)
+        )
     if stored is not None and len(stored.node_limit) == count:
         scheduled = ScheduledGraph(graph, table, network, solver, store, stored)
     else:
@@ -125,8 +127,14 @@ def scheduled_graph(
         unkept = ScheduledGraph(graph, table, network, solver, None, blank)
         scheduled = replace(unkept, times=_scheduled(unkept, every, NodeLimit.FIRST), store=store)
         if store is not None:
-            store_arrays(store, scheduled.times)
+            _kept(store, scheduled.times)
     return scheduled
+
+
+def _kept(store: Path, times: GraphTimes) -> None:
+    """Write ``times``, for other runs of the user too."""
+    store_arrays(store, times)
+    keep(store, ESTIMATES, store.stem)
 
 
 def _with_proofs(scheduled: ScheduledGraph, rows: IntArray, node_limit: NodeLimit) -> GraphTimes:

@@ -20,6 +20,7 @@ from GraphExtractor.storage import graph_path, load, load_or_extract, store
 from phaze_common.errors import ArtefactError, InputError
 from phaze_common.logs import configure_logs
 from phaze_common.sealed import sealed, unsealed
+from phaze_common.user_cache import SETTING
 
 KEY = GraphKey("bertbase", 1, 128, 1)
 
@@ -79,6 +80,22 @@ def test_a_stored_graph_is_read_not_traced(stored, extracted, monkeypatch):
     assert load_or_extract(KEY, stored) == extracted("bertbase", sequence_length=128)
     with pytest.raises(AssertionError, match="extracted again"):
         load_or_extract(KEY, stored, force=True)
+
+
+def test_a_graph_that_another_run_of_the_user_made_is_read_not_traced(
+    tmp_path, extracted, monkeypatch
+):
+    monkeypatch.setenv(SETTING, str(tmp_path / "cache"))
+    graph = extracted("bertbase", sequence_length=128)
+    monkeypatch.setattr("GraphExtractor.extract.extract_graph", lambda key: graph)
+    load_or_extract(KEY, tmp_path / "first")
+    monkeypatch.setattr("GraphExtractor.extract.extract_graph", None)
+    assert load_or_extract(KEY, tmp_path / "second") == graph
+    assert the_file(tmp_path / "second").exists()
+    (kept,) = (each for each in (tmp_path / "cache").rglob("*") if each.is_file())
+    kept.write_bytes(b"damaged")
+    with pytest.raises(TypeError):  # is traced
+        load_or_extract(KEY, tmp_path / "third")
 
 
 def test_two_that_trace_one_model_at_once_leave_one_whole_file(tmp_path, extracted, monkeypatch):

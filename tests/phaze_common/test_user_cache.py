@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from phaze_common.user_cache import MOST_BYTES, SETTING, bring, keep, user_cache
+from phaze_common.user_cache import SETTING, Kept, bring, keep, user_cache
 
-KIND = "things"
+KIND = Kept("things", 3000, 2)
 
 
 @pytest.fixture(autouse=True)
@@ -27,16 +27,16 @@ def file_of(path: Path, content: bytes) -> Path:
 def test_what_one_run_keeps_another_brings_and_nothing_else(tmp_path: Path) -> None:
     keep(file_of(tmp_path / "made", b"content"), KIND, "ab12")
     brought = tmp_path / "other run" / "made"
-    assert not bring(KIND, "ab13", brought) and not bring("others", "ab12", brought)
+    assert not bring(KIND, "ab13", brought) and not bring(Kept("others", 1), "ab12", brought)
     assert bring(KIND, "ab12", brought)
     assert brought.read_bytes() == b"content"
 
 
 def test_what_was_longest_of_no_use_gives_way(tmp_path: Path, own_cache: Path) -> None:
-    large = file_of(tmp_path / "made", bytes(MOST_BYTES // 3))
+    large = file_of(tmp_path / "made", bytes(KIND.most_bytes // 3))
     for age, name in enumerate(("ab0", "ab1", "ab2")):
         keep(large, KIND, name)
-        (kept,) = own_cache.rglob(f"{name[2:]}.gz")
+        (kept,) = own_cache.rglob(name[2:])
         os.utime(kept, (1e9 + age, 1e9 + age))
     brought = tmp_path / "brought"
     assert bring(KIND, "ab0", brought)  # of use again

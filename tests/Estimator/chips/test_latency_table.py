@@ -14,6 +14,7 @@ from Estimator.chips.signatures import Occupies, distinct_work, occupies, operat
 from Estimator.network.cluster import Cluster
 from GraphExtractor.graph import Gemm, ModelGraph, OperatorGraph, VectorWork
 from phaze_common.errors import InputError, PhazeError
+from phaze_common.user_cache import SETTING
 from tests.builders.operators_by_hand import (
     collective_operator,
     gemm_operator,
@@ -181,6 +182,21 @@ class TestFile:
         graph = GRAPH.layers[0].backward
         for name, array in vars(again.times(graph, slice(None), NO_COLLECTIVES)).items():
             assert (array == getattr(table.times(graph, slice(None), NO_COLLECTIVES), name)).all()
+
+    def test_what_another_run_of_the_user_priced_is_read(
+        self,
+        few: AcceleratorSet,
+        platform: Platform,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv(SETTING, str(tmp_path / "cache"))
+        load_or_populate([GRAPH], few, platform, tmp_path / "first")
+        monkeypatch.setattr("Estimator.chips.latency_table.TensorCoreModel", None)
+        load_or_populate([GRAPH], few, platform, tmp_path / "second")
+        first, second = (self.files(tmp_path / each) for each in ("first", "second"))
+        assert [each.read_bytes() for each in first] == [each.read_bytes() for each in second]
+        assert len(first) == 1
 
     def test_other_inputs_are_another_file(
         self, load: Load, platform: Platform, tmp_path: Path
