@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-import networkx as nx
+if TYPE_CHECKING:
+    import networkx as nx
 
 DTYPE_BYTES = {
     name: size
@@ -253,6 +255,8 @@ class OperatorGraph:
     @cached_property
     def dag(self) -> nx.DiGraph[int]:
         """The graph as networkx, with the operator under the node attribute ``operator``."""
+        import networkx as nx  # which most answers need not wait for
+
         graph: nx.DiGraph[int] = nx.DiGraph()
         graph.add_nodes_from((operator.id, {"operator": operator}) for operator in self.operators)
         graph.add_edges_from(self.edges)
