@@ -70,8 +70,9 @@ def measure(row: Row, tree: Path) -> float:
 
 def run(words: Sequence[str], tree: Path, folder: str, figure: Figure = Figure.CPU) -> float:
     """Run Python in ``tree`` with its caches in ``folder``, and take a figure of it."""
-    cache = {"XDG_CACHE_HOME": f"{folder}/cache", "PYTHONPATH": str(tree)}
-    environment = {**os.environ, **cache, "PYTHONDONTWRITEBYTECODE": ""}
+    cache = {"XDG_CACHE_HOME": f"{folder}/cache", "PHAZE_CACHE": f"{folder}/cache/phaze"}
+    own = {"PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": ""}
+    environment = {**os.environ, **cache, **own}
     printed, errors, answered_s = Path(folder, "printed"), Path(folder, "errors"), None
     watched = printed if figure is Figure.PRINTED else None
     with printed.open("wb") as out, errors.open("wb") as err:
