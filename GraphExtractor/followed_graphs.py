@@ -5,7 +5,7 @@ others show whether the model follows it: always of a model whose code may do an
 every kind of division of a model that is described. In some models a single sample is broadcast
 instead, so that the law begins with the second size. Of a described model also groups of graphs
 that differ in one degree follow from those of its least and largest value, which a graph in between
-shows. What follows no law is traced.
+shows every time. What follows no law is traced.
 """
 
 from __future__ import annotations
@@ -99,18 +99,15 @@ class KindOfDivision:
         between = {degrees for line in lines for degrees in line[1:-1]}
         ends = {degrees: group for degrees, group in groups.items() if degrees not in between}
         yield from self._degrees(ends, others)
-        shown = False
         while lines:
             apart = {}
             for line in lines:
                 inner = {degrees: groups[degrees] for degrees in line[1:-1]}
                 laws = self._laws(axis, groups[line[0]], groups[line[-1]])
                 checks = [key for key in inner[line[1]] if key.micro_batch_size in laws]
-                if checks and not shown:
-                    check = checks[len(checks) // 2]
-                    yield from self._trace((check,))
-                    shown = laws[check.micro_batch_size].holds_for(self.known[check])
-                if checks and shown:
+                check = checks[len(checks) // 2] if checks else None
+                yield from self._trace(() if check is None else (check,))
+                if check and laws[check.micro_batch_size].holds_for(self.known[check]):
                     self._follow(axis, laws, inner.values())
                 else:  # the last may differ, where a dimension would be 1
                     apart[line[-2]] = inner[line[-2]]
@@ -199,11 +196,13 @@ def _sizes_of(key: GraphKey) -> tuple[int, ...]:
 
 
 def _lines(groups: Iterable[GraphKey], axis: str) -> list[list[GraphKey]]:
-    """Those of ``groups`` that differ in ``axis`` alone, by its values above 1."""
-    lines: dict[GraphKey, list[GraphKey]] = defaultdict(list)
+    """Those of ``groups`` that differ in ``axis`` alone, by its values above 1; the words of their
+    vocabulary are padded to as many."""
+    lines: dict[tuple[GraphKey, int], list[GraphKey]] = defaultdict(list)
     divided = (each for each in groups if getattr(each, axis) > 1)
     for degrees in sorted(divided, key=lambda each: int(getattr(each, axis))):
-        lines[with_size(degrees, axis, 1)].append(degrees)
+        padded = find_model(degrees.model).padded_vocabulary(degrees.tp)
+        lines[with_size(degrees, axis, 1), padded].append(degrees)
     return list(lines.values())
 
 

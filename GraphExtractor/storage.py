@@ -32,6 +32,7 @@ from phaze_common.files import (
     code_version,
     content_key,
     library_version,
+    load_or_set_aside,
     pack,
     parse_json,
     unpack,
@@ -92,7 +93,8 @@ def store_graph(graph: ModelGraph, folder: Path) -> None:
     key, family = graph.key, find_model(graph.key.model)
     made_from, path = graph_version(key, family), graph_path(key, folder, family)
     store(graph, made_from, path)
-    keep(path, GRAPHS, made_from)
+    if family.described:  # what else code of one's own reads is not known
+        keep(path, GRAPHS, made_from)
 
 
 def load(path: Path, made_from: str | None = None) -> ModelGraph:
@@ -231,4 +233,9 @@ def _on_disk(key: GraphKey, folder: Path, force: bool) -> ModelGraph | None:
     made_from = graph_version(key, family)
     path = graph_path(key, folder, family)
 
-    return load_or_bring(path, GRAPHS, made_from, lambda file: _loaded_once(file, made_from))
+    def loaded(file: Path) -> ModelGraph:
+        return _loaded_once(file, made_from)
+
+    if family.described:
+        return load_or_bring(path, GRAPHS, made_from, loaded)
+    return load_or_set_aside(path, loaded)

@@ -47,7 +47,9 @@ IntArray = NDArray[np.int64]
 
 _ROOT = Path(__file__).resolve().parent.parent
 # whose code decides a price
-PRICING_ROOMS = tuple(_ROOT / room for room in ("Estimator", "Solver"))
+PRICING_ROOMS = tuple(
+    _ROOT / room for room in ("phaze_common", "GraphExtractor", "Estimator", "Solver")
+)
 
 
 @cache

@@ -58,7 +58,7 @@ class Compiled:
             for name in loaded
             if isinstance(each := around.get(name), Compiled)
         }
-        return FunctionType(code, {**around, **called})
+        return FunctionType(code, {**around, **called}, argdefs=function.__defaults__)
 
     def of_steps(self, steps: int) -> Callable[..., Any]:
         """The function for a call of so many turns of its inner loops: ``interpreted`` while those

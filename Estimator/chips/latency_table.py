@@ -43,7 +43,9 @@ from phaze_common.user_cache import ESTIMATES, keep, load_or_bring
 
 logger = logging.getLogger(__name__)
 
-PRICED_BY = (Path(__file__).parent,)  # whose code makes stored prices stale
+_ROOT = Path(__file__).resolve().parents[2]
+# whose code makes stored prices stale
+PRICED_BY = tuple(_ROOT / room for room in ("phaze_common", "GraphExtractor", "Estimator"))
 
 
 @dataclass(frozen=True, eq=False)

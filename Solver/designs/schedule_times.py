@@ -16,6 +16,7 @@ from phaze_common.array_types import FloatArray, IntArray, fieldwise
 from phaze_common.arrays import load_arrays, store_arrays
 from phaze_common.user_cache import ESTIMATES, keep, load_or_bring
 from Solver.designs.network_times import PassNetwork, schedule_structure
+from Solver.schedule.native import NativeSolver
 from Solver.schedule.problem import Mode, Schedule, ScheduleProblem
 from Solver.schedule.solver import NodeLimit, ScheduleSolver
 
@@ -86,7 +87,7 @@ class ScheduledGraph:
             return self
         better = replace(self, times=_with_proofs(self, rows, node_limit))
         if self.store is not None:
-            _kept(self.store, better.times)
+            _kept(self.store, better.times, self.solver)
         return better
 
 
@@ -127,14 +128,15 @@ def scheduled_graph(
         unkept = ScheduledGraph(graph, table, network, solver, None, blank)
         scheduled = replace(unkept, times=_scheduled(unkept, every, NodeLimit.FIRST), store=store)
         if store is not None:
-            _kept(store, scheduled.times)
+            _kept(store, scheduled.times, solver)
     return scheduled
 
 
-def _kept(store: Path, times: GraphTimes) -> None:
-    """Write ``times``, for other runs of the user too."""
+def _kept(store: Path, times: GraphTimes, solver: ScheduleSolver) -> None:
+    """Write ``times``; for other runs of the user too, unless the clock decided when to stop."""
     store_arrays(store, times)
-    keep(store, ESTIMATES, store.stem)
+    if isinstance(solver, NativeSolver):
+        keep(store, ESTIMATES, store.stem)
 
 
 def _with_proofs(scheduled: ScheduledGraph, rows: IntArray, node_limit: NodeLimit) -> GraphTimes:

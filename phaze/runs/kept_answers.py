@@ -18,7 +18,8 @@ from phaze_common.sealed import sealed, unsealed
 from Solver.designs.search_context import SearchContext
 from Solver.results import DesignPoint
 
-STUDIES = Path(__file__).resolve().parent  # whose code asks the questions
+_ROOMS = ("studies", "runs", "validation")  # whose code asks the questions
+ASKED_BY = tuple(Path(__file__).resolve().parents[1] / room for room in _ROOMS)
 Answer = TypeVar("Answer")
 
 
@@ -50,14 +51,14 @@ def answer_file(
     """Where the answer ``name`` is kept.
 
     It is about ``best``, the optimum of ``run``, and depends on no more than the problem without
-    its front, the prices, this room's code and ``about``.
+    its front, the prices, the code that asks and ``about``.
     """
     folder = run.stores.points
     if folder is None:
         return AnswerFile(kind, None)
     point = to_json((best.value, best.accelerator, best.hbm_bytes, best.models)).decode()
     problem = replace(run.problem, front=())
-    key = content_key(run.pricing, code_version(STUDIES), problem, point, *about)
+    key = content_key(run.pricing, code_version(*ASKED_BY), problem, point, *about)
     return AnswerFile(kind, folder / f"{name}-{key}.json")
 
 

@@ -98,6 +98,13 @@ def test_a_graph_that_another_run_of_the_user_made_is_read_not_traced(
         load_or_extract(KEY, tmp_path / "third")
 
 
+def test_a_graph_of_one_s_own_code_is_kept_for_its_run_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv(SETTING, str(tmp_path / "cache"))
+    model = Path(__file__).parents[1] / "builders" / "own_layers.py"
+    load_or_extract(GraphKey(str(model), 1, 16, 1), tmp_path / "first")
+    assert not (tmp_path / "cache").exists()
+
+
 def test_two_that_trace_one_model_at_once_leave_one_whole_file(tmp_path, extracted, monkeypatch):
     graph, together = extracted("bertbase", sequence_length=128), Barrier(2)
 

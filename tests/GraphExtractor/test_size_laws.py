@@ -167,6 +167,19 @@ def test_degrees_between_the_ends_follow_from_them(
         assert graphs[key] == storage.load_or_extract(key, tmp_path / "alone")
 
 
+def test_a_vocabulary_that_is_padded_otherwise_follows_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # to words that 128 and the degree divide, which as many are for 4, 6 and 9 devices
+    model = "gpt:layers=1,hidden=144,heads=72,vocabulary=50272"
+    keys = [GraphKey(model, 1, 16, tp) for tp in (4, 6, 8, 9)]
+    traced = counted(monkeypatch)
+    graphs = load_or_extract_all(keys, tmp_path, False, CodePermission(), lambda _: None)
+    assert 8 in {key.tp for key in traced}
+    for key in keys:
+        assert graphs[key] == storage.load_or_extract(key, tmp_path / "alone")
+
+
 def test_what_is_stored_helps_others_to_follow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,7 +79,7 @@ def limits_of(
     next_usd = _next_device_usd(hardware.only([accelerator]))
     more = resources(given, searched, next_usd, usable=searched == most_devices)
     more = [each for each in more if each.unit != "devices" or few]
-    file = answer_file(run, "limits", _Gains, best)
+    file = answer_file(run, "limits", _Gains, best, [each.name for each in more])
     kept = file.load()
     if kept is None or not kept.complete:
         known = () if kept is None else kept.gains
