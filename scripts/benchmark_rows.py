@@ -89,7 +89,7 @@ ROWS = (
     ),
     Row(
         "extract own module",
-        f"extract_graph --model {OWN_MODEL} --tp 1 2 --output {{folder}}",
+        f"extract_graph --model {OWN_MODEL} --sequence-length 512 --tp 1 2 --output {{folder}}",
     ),
     Row("report", "report {folder}", prepared=f"{SEARCH_128} --output {{folder}}"),
     *cold_and_warm("validate", "validate"),
