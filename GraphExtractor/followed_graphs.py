@@ -104,10 +104,11 @@ class KindOfDivision:
             for line in lines:
                 inner = {degrees: groups[degrees] for degrees in line[1:-1]}
                 laws = self._laws(axis, groups[line[0]], groups[line[-1]])
-                checks = [key for key in inner[line[1]] if key.micro_batch_size in laws]
-                check = checks[len(checks) // 2] if checks else None
-                yield from self._trace(() if check is None else (check,))
-                if check and laws[check.micro_batch_size].holds_for(self.known[check]):
+                lawful = [key for key in inner[line[1]] if key.micro_batch_size in laws]
+                checks = lawful[len(lawful) // 2 :][:1]
+                yield from self._trace(checks)
+                held = [laws[key.micro_batch_size].holds_for(self.known[key]) for key in checks]
+                if any(held):
                     self._follow(axis, laws, inner.values())
                 else:  # the last may differ, where a dimension would be 1
                     apart[line[-2]] = inner[line[-2]]

@@ -40,6 +40,8 @@ def load_or_extract_all(
             graphs[key] = graph
             advance(1)
     missing = [key for key in keys if key not in graphs]
+    if not missing:
+        return graphs
     kinds, there = kinds_of_division(keys, graphs, folder), len(graphs)
 
     def ready(count: int) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from Estimator.chips.accelerator import Accelerator, AcceleratorSet, Platform
 from Estimator.chips.design_space import DesignSpace, ReferenceChip
-from Estimator.chips.latency_table import load_or_populate, populate_estimates
+from Estimator.chips.latency_table import PRICED_BY, load_or_populate, populate_estimates
 from Estimator.chips.on_chip import OnChipMemo, on_chip_memo
 from Estimator.chips.tensor_core import JOULES_PER_PJ
 from Estimator.cost_model import OperatorCostModel
@@ -45,11 +45,8 @@ from Solver.schedule.solver import NodeLimit, ScheduleSolver
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
-_ROOT = Path(__file__).resolve().parent.parent
 # whose code decides a price
-PRICING_ROOMS = tuple(
-    _ROOT / room for room in ("phaze_common", "GraphExtractor", "Estimator", "Solver")
-)
+PRICING_ROOMS = (*PRICED_BY, Path(__file__).resolve().parent)
 
 
 @cache

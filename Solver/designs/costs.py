@@ -17,7 +17,7 @@ from phaze_common.array_types import FloatArray, IntArray
 from Solver.chip_metrics import ChipMetrics
 from Solver.designs.search_context import Placements, SearchContext
 from Solver.designs.search_criteria import SearchCriteria
-from Solver.hardware import Hardware, PricedGraph
+from Solver.hardware import Hardware, PricedGraph, graph_content
 from Solver.paths.stage_graph import StageGraph
 from Solver.plans.shape_bounds import NONE_PRUNED, PrunedShapes
 from Solver.plans.shape_plans import ShapePlans
@@ -162,6 +162,11 @@ class PricedShapes:
 
     def __len__(self) -> int:
         return len(self.plans)
+
+    @cached_property
+    def graph_contents(self) -> list[str]:
+        """Content keys of the graphs."""
+        return [graph_content(graph) for graph in self.graphs.values()]
 
     def graph(self, number: int) -> ModelGraph:
         """The graph of a shape."""

@@ -10,7 +10,6 @@ import numpy as np
 from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.arrays import load_arrays, store_arrays
 from phaze_common.files import content_key, load_or_set_aside
-from phaze_common.records import to_json
 from Solver.designs.costs import PricedShapes, Shape
 from Solver.designs.shape_pruning import remaining_shapes
 from Solver.plans.shape_bounds import PrunedShapes
@@ -32,9 +31,7 @@ def kept_shapes(priced: PricedShapes) -> tuple[list[Shape], PrunedShapes] | None
     folder = context.stores.points
     if folder is None:
         return remaining_shapes(priced)
-    graphs = {id(graph): graph for graph in map(priced.graph, range(len(plans)))}
-    content = [content_key(to_json(graph).decode()) for graph in graphs.values()]
-    asked = priced.model.space, sorted(context.problem.memory_bytes), content
+    asked = priced.model.space, sorted(context.problem.memory_bytes), priced.graph_contents
     path = folder / f"shapes-{content_key(context.pricing, *asked)}.npz"
     kept = load_or_set_aside(path, lambda file: load_arrays(KeptShapes, file))
     if kept is not None:

@@ -32,10 +32,11 @@ def points_folder(context: SearchContext, shapes: ModelShapes, memory_bytes: int
     """Where the points of one model, micro-batch and memory size are kept, if anywhere."""
     if context.stores.points is None:
         return None
-    graphs = list(dict.fromkeys(graph_content(shape.graph) for shape in shapes.shapes))
+    graphs = {shape.graph.key: shape.graph for shape in shapes.shapes}
+    contents = list(dict.fromkeys(map(graph_content, graphs.values())))
     # Which a larger node limit may have shortened since an earlier run
     times = [shape.times_key for shape in shapes.shapes]
     bought = context.hardware.metrics.purchase is not None
     decisive = (context.problem.objective.value,) if bought else ()
-    what = shapes.model.space, memory_bytes, shapes.micro_batch_size, graphs, times, *decisive
+    what = shapes.model.space, memory_bytes, shapes.micro_batch_size, contents, times, *decisive
     return context.stores.points / content_key(context.pricing, *what)

@@ -24,7 +24,6 @@ from phaze_common.choices import GroupOrder, Recompute
 from phaze_common.files import content_key, load_or_set_aside
 from Solver.best_first import ROUNDING, Once, best_first
 from Solver.designs.costs import PricedShapes, Shape
-from Solver.hardware import graph_content
 from Solver.plans.axes import AXES
 from Solver.plans.best_plan import FIRST_STEPS, ConfigurationPlans
 from Solver.plans.shape_bounds import PrunedShapes, least_iteration_s
@@ -70,8 +69,7 @@ def least_seconds(priced: PricedShapes) -> FloatArray | None:
     folder, graphs = priced.context.stores.estimates, priced.graphs
     if folder is None or not graphs:
         return _least_seconds(priced)
-    contents = [graph_content(graph) for graph in graphs.values()]
-    key = content_key(priced.context.pricing, priced.model.space, contents)
+    key = content_key(priced.context.pricing, priced.model.space, priced.graph_contents)
     path = folder / next(iter(graphs)).label / f"shape_bounds-{key}.npz"
     stored = load_or_set_aside(path, lambda file: load_arrays(StoredLeast, file))
     if stored is not None and len(stored.least_s) == len(priced):

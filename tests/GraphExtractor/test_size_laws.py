@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,6 +111,14 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[GraphKey]:
     return traced
 
 
+def check_as_if_traced(
+    graphs: Mapping[GraphKey, ModelGraph], keys: Sequence[GraphKey], folder: Path
+) -> None:
+    """Compare ``graphs`` with traces of ``keys``, one by one into another folder."""
+    for key in keys:
+        assert graphs[key] == storage.load_or_extract(key, folder)
+
+
 def keys_of(model: str, widths: tuple[int, ...] = (1, 2, 4)) -> list[GraphKey]:
     length = 1 if model.endswith(".py") else 32
     return [GraphKey(model, size, length, tp) for tp in widths for size in (1, 2, 3, 4, 8)]
@@ -125,8 +133,7 @@ def test_of_many_sizes_two_are_traced_and_one_checks_them(
     assert len(traced) == 3 + 2 + 2 and sum(advanced) == len(keys)
     sizes = [(graphs[key].key.micro_batch_size, graphs[key].key.tp) for key in keys]
     assert sizes == [(key.micro_batch_size, key.tp) for key in keys]
-    for key in keys:
-        assert graphs[key] == storage.load_or_extract(key, tmp_path / "alone")
+    check_as_if_traced(graphs, keys, tmp_path / "alone")
     before = len(traced)
     assert load_or_extract_all(keys, tmp_path, False, CodePermission(), advanced.append) == graphs
     assert len(traced) == before
@@ -163,8 +170,7 @@ def test_degrees_between_the_ends_follow_from_them(
     traced = counted(monkeypatch)
     graphs = load_or_extract_all(keys, tmp_path, False, CodePermission(), lambda _: None)
     assert len(traced) == fewest
-    for key in keys:
-        assert graphs[key] == storage.load_or_extract(key, tmp_path / "alone")
+    check_as_if_traced(graphs, keys, tmp_path / "alone")
 
 
 def test_a_vocabulary_that_is_padded_otherwise_follows_no_other(
@@ -176,8 +182,7 @@ def test_a_vocabulary_that_is_padded_otherwise_follows_no_other(
     traced = counted(monkeypatch)
     graphs = load_or_extract_all(keys, tmp_path, False, CodePermission(), lambda _: None)
     assert 8 in {key.tp for key in traced}
-    for key in keys:
-        assert graphs[key] == storage.load_or_extract(key, tmp_path / "alone")
+    check_as_if_traced(graphs, keys, tmp_path / "alone")
 
 
 def test_what_is_stored_helps_others_to_follow(
@@ -207,8 +212,7 @@ def test_what_follows_no_law_is_traced(
     traced, keys = counted(monkeypatch), keys_of(model, (1,))
     graphs = load_or_extract_all(keys, tmp_path, False, CodePermission(), lambda _: None)
     assert len(traced) == fewest
-    for key in keys:
-        assert graphs[key] == storage.load_or_extract(key, tmp_path / "alone")
+    check_as_if_traced(graphs, keys, tmp_path / "alone")
 
 
 def test_rows_that_are_padded_are_found_between_sizes_that_need_no_padding(
