@@ -65,11 +65,14 @@ study.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 )
 
 
-def run_solver(request: Request, progress: Progress | None = None) -> SearchResult:
+def run_solver(
+    request: Request, progress: Progress | None = None, *, limits: bool = False
+) -> SearchResult:
     """Search, and write the run directory, ``request.folders.run``.
 
     Nothing feasible is an answer too, with its ``reason``. ``progress`` is silent by default;
-    ``phaze_common.progress`` has others.
+    ``phaze_common.progress`` has others. ``limits`` asks what limits the best chip as well, and
+    what other values of the axes allow; of devices both are always told.
 
     Raises:
         InputError: what the request names does not fit together after all.
@@ -81,7 +84,7 @@ def run_solver(request: Request, progress: Progress | None = None) -> SearchResu
     with warnings.catch_warnings():
         # of a library that would draw bars in a notebook
         warnings.filterwarnings("ignore", "IProgress not found")
-        return run_search(request, progress or SilentProgress())
+        return run_search(request, progress or SilentProgress(), limits=limits)
 
 
 def space_size(request: Request) -> SpaceSize:
@@ -186,13 +189,16 @@ def explain(
     instead: str | Sequence[str] = (),
     progress: Progress | None = None,
     what_if: str | Sequence[str] = (),
+    *,
+    limits: bool = False,
 ) -> Explanation:
     """Why the answer of ``run`` is the answer, what limits it, and what each alternative of
     ``instead`` would cost.
 
     An alternative is written as ``num_tc=4,width=256`` or ``pp=8``: the best design that has these
     values. Explaining alone reads the run; alternatives are searched anew. So is every ``what_if``,
-    written as ``hbm_bandwidth=2x`` or ``devices=256``: what the run would have answered then.
+    written as ``hbm_bandwidth=2x`` or ``devices=256``: what the run would have answered then. Where
+    the run does not state what limits its chip, ``limits`` has that searched and kept with the run.
 
     Raises: InputError: an alternative that cannot be read or that nothing has, or a run that cannot
         be asked again.
@@ -212,6 +218,10 @@ def explain(
     ]
     refusals.raise_any()  # before the run is explained, which can take long
     constraints = [each for each in asked if each is not None]
+    if limits:
+        from phaze.studies.added_limits import add_limits
+
+        run = add_limits(run, progress or SilentProgress())
     explanation = explained(run)
     if supposed:
         from phaze.studies.explain.what_if import what_if as answered

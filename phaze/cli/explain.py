@@ -30,6 +30,11 @@ class Explain(mode.Command):
         "repeated",
         "KEY=VALUE,...",
     )
+    limits: bool = mode.flag(
+        False,
+        "first search what limits the best chip and what other values of every axis allow, where "
+        "the run does not state it, and keep it with the run",
+    )
     run_code: tuple[str, ...] = mode.run_code_flag()
 
 
@@ -41,7 +46,9 @@ def run(command: Explain) -> int:
 
     run = library.open_run(user_path(command.run_folder), command.run_code)
     progress = command.progress
-    explanation = library.explain(run, command.instead, progress, command.what_if)
+    explanation = library.explain(
+        run, command.instead, progress, command.what_if, limits=command.limits
+    )
     as_json = json.dumps(json.loads(to_json(explanation)), indent=2)
     print_shown(as_json, print_explanation, explanation, command)
     others = explanation.alternatives

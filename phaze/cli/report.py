@@ -68,6 +68,11 @@ class DrawnReport(mode.Command):
         "seconds, and settings by key",
         "FILE.csv",
     )
+    limits: bool = mode.flag(
+        False,
+        "of one run on a designed chip: first search what limits it and what other values of every "
+        "axis allow, where the run does not state it, and keep it with the run",
+    )
     run_code: tuple[str, ...] = mode.run_code_flag()
     force: bool = mode.force_flag()
 
@@ -85,6 +90,9 @@ def run(command: DrawnReport) -> int:
     need_libraries("report")
     run_code = files_to_run(command.run_code)
     folders = [user_path(run) for run in command.runs]
+    several = len(folders) > 1 or any(map(is_sweep, folders))
+    if several and command.limits:
+        raise InputError("--limits is about one run; leave it out, or give one run alone")
     if len(folders) > 2 or any(map(is_sweep, folders)):
         drawn = _many(folders, output, command)
     else:
@@ -96,7 +104,7 @@ def run(command: DrawnReport) -> int:
             raise InputError(
                 "--beside is about the curves of a sweep or of more than two runs; leave it out"
             )
-        drawn = _one_or_two(folders, run_code)
+        drawn = _one_or_two(folders, run_code, command)
     from phaze.report.pages.export import write_figures
     from phaze.report.pages.page import page
 
@@ -112,7 +120,9 @@ def run(command: DrawnReport) -> int:
     return DONE
 
 
-def _one_or_two(folders: Sequence[Path], run_code: frozenset[str] | None) -> _Drawn:
+def _one_or_two(
+    folders: Sequence[Path], run_code: frozenset[str] | None, command: DrawnReport
+) -> _Drawn:
     from phaze.runs.finished_run import open_run
 
     runs = [open_run(folder, run_code) for folder in folders]
@@ -126,6 +136,10 @@ def _one_or_two(folders: Sequence[Path], run_code: frozenset[str] | None) -> _Dr
             after.folder / "comparison.html",
         )
     (run,) = runs
+    if command.limits:
+        from phaze.studies.added_limits import add_limits
+
+        run = add_limits(run, command.progress)
     return _Drawn(_of_run(run), run.folder / PAGE)
 
 

@@ -36,6 +36,11 @@ def _parts(text: str) -> int:
 class RunSolver(StudyCommand):
     """Search the best accelerator and placement (default)."""
 
+    limits: bool = mode.flag(
+        False,
+        "then search what limits the best chip, and what other values of every axis allow; on "
+        "devices that is always told (explain RUN --limits does so later)",
+    )
     parts: int | None = mode.flag(
         None,
         "divide the design space into N parts, which tell each other of their best; search them "
@@ -73,7 +78,7 @@ def run(command: RunSolver) -> int:
     else:
         from phaze.studies.search_run import run_search
 
-        result, failed = run_search(request, command.progress), False
+        result, failed = run_search(request, command.progress, limits=command.limits), False
     print_shown(best_json(result).decode(), print_result, result, command)
     if failed:
         return FAILED
@@ -109,7 +114,8 @@ def _searched_in_parts(
         level = logging.WARNING if part.status is Status.FAILED else logging.INFO
         logger.log(level, "[%d/%d] part %s: %s", ended, count, part.part, outcome)
 
-    joined = run_parts(request, count, executor, command.executor, command.progress, report)
+    progress, named = command.progress, command.executor
+    joined = run_parts(request, count, executor, named, progress, report, limits=command.limits)
     if joined.parts.failed:
         logger.warning("%s", failures(joined.parts))
     return joined.result, bool(joined.parts.failed)

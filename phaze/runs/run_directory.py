@@ -334,9 +334,10 @@ def has_answer(folder: Path, result: SearchResult) -> bool:
 
 
 def add_to_run(
-    folder: Path, files: RunFiles, result: SearchResult, phases: tuple[PhaseRecord, ...]
+    folder: Path, written: Manifest, result: SearchResult, phases: tuple[PhaseRecord, ...]
 ) -> None:
-    """Write the ``result`` of a run with what was found since ``files`` were, in ``phases``.
+    """Write the ``result`` of a run with what was found since its manifest was ``written``; it took
+    the ``phases`` in all.
 
     The manifest knows both before one takes the place of the other, so that the run is whole at
     every moment.
@@ -344,9 +345,9 @@ def add_to_run(
     Raises:
         PhazeError: as ``write_run``.
     """
-    best, digests = best_json(result), files.manifest.files
+    best, digests = best_json(result), written.files
     manifest = replace(
-        files.manifest,
+        written,
         files={**digests, BEST: digest_of(best)},
         first_best=digests[BEST],
         phases=phases,

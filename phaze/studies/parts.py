@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 from Estimator.chips.accelerator import Accelerator
 from Estimator.chips.space_part import MOST_PARTS, SpacePart, no_count
@@ -29,6 +30,9 @@ from phaze_common.numbers import number
 from phaze_common.progress import Progress
 from Solver.designs.search_context import SearchContext, Stores
 from Solver.results import AxisValue, Counts, SearchResult, SpaceSize
+
+if TYPE_CHECKING:
+    from Solver.designs.search import Searched
 
 FOLDER = "parts"  # of a run's folder: a run per part
 OnPart = Callable[[PartRecord, bool], None]  # with whether an earlier run had computed it
@@ -102,8 +106,11 @@ def run_parts(
     named: str,
     progress: Progress,
     on_part: OnPart,
+    *,
+    limits: bool = False,
 ) -> JoinedRun:
-    """Answer ``request`` in ``count`` parts, which ``executor`` (``named``) runs; write its run.
+    """Answer ``request`` in ``count`` parts, which ``executor`` (``named``) runs; write its run,
+    with what limits its best chip where ``limits`` are asked for.
 
     Parts that were finished before are not searched again. Where one fails the answer is that of
     the others, not proven.
@@ -133,7 +140,26 @@ def run_parts(
     bounds = {each.part: each.bound for each in reports}
     found = tuple(replace(each, bound=bounds.get(each.part)) for each in found)
     parts = PartsRecord(count, named, found)
-    return JoinedRun(_joined(request, points, ended, parts, contents, progress), parts)
+    from phaze.studies.search_run import write_answer
+
+    searched = _joined(request, ended, parts, progress)
+    designs = [each.designs for each in ended if len(each.designs)]
+    result = write_answer(request, searched, contents, parts, designs, limits=limits)
+    return JoinedRun(result, parts)
+
+
+def joined_again(request: Request, parts: PartsRecord, progress: Progress) -> Searched:
+    """The search of ``request`` in ``parts`` as they were found, joined as in its run.
+
+    Raises:
+        InputError: the run of a part is gone.
+    """
+    store = Store(request.folders.run / FOLDER)
+    keys = [point_of(part).key for part in parts_of(request, parts.count)]
+    of_parts = zip(parts.parts, keys, strict=True)
+    found = [key for part, key in of_parts if part.status is not Status.FAILED]
+    ended = [open_run(store.folder(key)) for key in found]
+    return _joined(request, ended, parts, progress)
 
 
 def failures(parts: PartsRecord) -> str:
@@ -167,29 +193,21 @@ def _check_ended(parts: PartsRecord, ended: Sequence[FinishedRun]) -> None:
 
 
 def _joined(
-    request: Request,
-    points: Sequence[SweepPoint],
-    ended: Sequence[FinishedRun],
-    parts: PartsRecord,
-    contents: dict[str, str],
-    progress: Progress,
-) -> SearchResult:
+    request: Request, ended: Sequence[FinishedRun], parts: PartsRecord, progress: Progress
+) -> Searched:
     """The best chips of all parts searched against what is known of all others."""
-    from phaze.studies.search_run import write_answer
     from Solver.designs.parted_spaces import rejoined
     from Solver.designs.search import search
 
     folders, counts = request.folders, _added([run.result.counts for run in ended])
-    chips = list(_best_chips([run.result for run in ended])) or [_any_chip(request, points)]
+    chips = list(_best_chips([run.result for run in ended])) or [_any_chip(request, parts.count)]
     stores = Stores(folders.graphs, folders.estimates, folders.run / "points")
     run = SearchContext(search_problem(request), chips_of(request, chips), stores, progress)
     reports = [run.result.part for run in ended if run.result.part is not None]
     with run.phase("bounds of the space"):
         run = rejoined(run, reports, counts.space, whole=not parts.failed)
     searched = search(run, hardware_report(request), str(folders.run))
-    searched = replace(searched, result=replace(searched.result, counts=counts))
-    designs = [each.designs for each in ended if len(each.designs)]
-    return write_answer(request, searched, contents, parts, designs)
+    return replace(searched, result=replace(searched.result, counts=counts))
 
 
 def _added(parts: Sequence[Counts]) -> Counts:
@@ -214,14 +232,14 @@ def _best_chips(results: Sequence[SearchResult]) -> Iterator[Accelerator]:
     yield from (chip for chip in dict.fromkeys(found) if chip is not None)
 
 
-def _any_chip(request: Request, points: Sequence[SweepPoint]) -> Accelerator:
+def _any_chip(request: Request, count: int) -> Accelerator:
     """A chip of a space on none of whose chips anything fits, which does not depend on the chip.
 
     Raises:
         InputError: the space has no chips.
     """
-    for point in points:
-        chips = designed_accelerators(point.request)
+    for part in parts_of(request, count):
+        chips = designed_accelerators(part)
         if len(chips):
             return chips.accelerator(0)
     return designed_accelerators(request).accelerator(0)

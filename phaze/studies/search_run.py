@@ -57,8 +57,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def run_search(request: Request, progress: Progress) -> SearchResult:
-    """Answer ``request`` and write its run directory.
+def run_search(request: Request, progress: Progress, *, limits: bool = False) -> SearchResult:
+    """Answer ``request`` and write its run directory, with what limits the best chip where
+    ``limits`` are asked for.
 
     Raises:
         InputError: the request names something that does not exist or does not fit together.
@@ -67,7 +68,7 @@ def run_search(request: Request, progress: Progress) -> SearchResult:
     contents = prepared(request)
     run = search_context(request, progress)
     searched = search(run, hardware_report(request), str(request.folders.run))
-    return write_answer(request, searched, contents)
+    return write_answer(request, searched, contents, limits=limits)
 
 
 def prepared(request: Request) -> dict[str, str]:
@@ -99,23 +100,42 @@ def _found(searched: Searched) -> Searched:
     return replace(searched, result=replace(result, best=best, hardware=chosen))
 
 
-def _explained(request: Request, searched: Searched) -> SearchResult:
-    """The result with what limits its best design and what other values of the axes allow."""
+def _completed(request: Request, searched: Searched, *, limits: bool) -> SearchResult:
+    """The result with what is known about its best design: the best within some of the memory, and
+    on devices, or where the ``limits`` are wanted, what limits it."""
     run, result, best = searched.context, searched.result, searched.result.best
     if best is not None:
-        with run.phase("limits"):
-            best = replace(best, limits=limits_of(run, best, searched.groups))
+        with run.phase("room in memory"):
             tight = tight_memory(run, best)
-        with run.phase("axes"):
-            points = [group.stored_as for group in searched.groups]
-            kept = kept_answer(run, "axes", _Axes, best, lambda: _axes(run, searched), *points)
-            best = replace(best, axes=kept.axes)
-        close = _in_noise(searched, best, points)
-        result = replace(result, best=best, tight_memory=tight, in_noise=close)
+        if limits or isinstance(run.hardware, ExistingDevice):
+            best = with_limits(searched)
+        result = replace(result, best=best, tight_memory=tight, in_noise=_in_noise(searched))
     if request.search.heterogeneous:
         with run.phase("stages that differ"):
             result = with_stages_that_differ(run, result)
     return result
+
+
+def with_limits(searched: Searched) -> DesignPoint | None:
+    """The best design with what limits it and what other values of the axes allow.
+
+    On designed chips that is a search under each of many circumstances.
+    """
+    run, best = searched.context, searched.result.best
+    if best is None:
+        return None
+    with run.phase("limits"):
+        limits = limits_of(run, best, searched.groups)
+    with run.phase("axes"):
+        kept = kept_answer(
+            run, "axes", _Axes, best, lambda: _axes(run, searched), *_points(searched)
+        )
+    return replace(best, limits=limits, axes=kept.axes)
+
+
+def _points(searched: Searched) -> list[str]:
+    """Names of the design points that were compared."""
+    return [group.stored_as for group in searched.groups]
 
 
 def _of_a_part(searched: Searched, part: str) -> Searched:
@@ -135,11 +155,13 @@ class _Noise:
     in_noise: PlansInNoise | None
 
 
-def _in_noise(searched: Searched, best: DesignPoint, points: Sequence[str]) -> PlansInNoise | None:
-    """Plans that predictions cannot tell from the ``best``, on devices whose like was measured."""
+def _in_noise(searched: Searched) -> PlansInNoise | None:
+    """Plans that predictions cannot tell from the best, on devices whose like was measured."""
     group, row = _best_group(searched)
-    hardware = searched.context.hardware
-    if group is None or len(best.models) > 1 or not isinstance(hardware, ExistingDevice):
+    hardware, best = searched.context.hardware, searched.result.best
+    if group is None or best is None or len(best.models) > 1:
+        return None
+    if not isinstance(hardware, ExistingDevice):
         return None
     (plan,) = best.models.values()
     if not plan.time_intervals:
@@ -153,7 +175,7 @@ def _in_noise(searched: Searched, best: DesignPoint, points: Sequence[str]) -> P
         best,
         lambda: _Noise(plans_within_error(groups, row, plan.time_per_batch_s)),
         error_between_plans(),
-        *points,
+        *_points(searched),
     )
     return kept.in_noise
 
@@ -168,13 +190,12 @@ def _with_intervals(best: DesignPoint, records: HardwareRecords) -> DesignPoint:
 
 
 def _log_answer(best: DesignPoint) -> None:
-    """Log what was written before its limits are searched, which may take longer than the
-    search."""
+    """Log what was written before more about it is searched."""
     chip = "" if best.accelerator is None else f"{accelerator_text(best.accelerator)}: "
     plans = ", ".join(f"{name} {whole_plan_text(plan)}" for name, plan in best.models.items())
     proven = "proven optimal" if best.optimal else "the best found so far"
     logger.info(
-        "found %s%s %s, %s; next, what limits it",
+        "found %s%s %s, %s",
         chip,
         number(best.value),
         unit_of(best),
@@ -188,12 +209,15 @@ def write_answer(
     contents: dict[str, str],
     parts: PartsRecord | None = None,
     others: Sequence[pd.DataFrame] = (),
+    *,
+    limits: bool = False,
 ) -> SearchResult:
     """Write the run directory of ``request``, and give its result.
 
-    The answer is written as soon as it is found, and once more with what limits it. Where its space
-    was searched in ``parts`` their design points are those of the ``others`` in place of those of
-    the join.
+    The answer is written as soon as it is found, and once more with what follows from it: on
+    devices, or where the ``limits`` are asked for, with what limits it. Where its space was
+    searched in ``parts`` their design points are those of the ``others`` in place of those of the
+    join.
 
     Raises:
         PhazeError: the disk is full or the folder is not writable.
@@ -210,13 +234,14 @@ def write_answer(
         return files.result
     if files.result.best is not None:
         _log_answer(files.result.best)
-    result = _explained(request, replace(searched, result=files.result))
+    searched = replace(searched, result=files.result)
+    result = _completed(request, searched, limits=limits or complete)
     phases = tuple(searched.context.phases)
     if complete:
         manifest = replace(files.manifest, phases=phases)
         write_run(folder, replace(files, result=result, manifest=manifest), csv=request.output.csv)
     else:
-        add_to_run(folder, files, result, phases)
+        add_to_run(folder, files.manifest, result, phases)
     return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,10 +55,18 @@ def explain(run: FinishedRun) -> Explanation:
         answer=_answer(run, best),
         lead=(*_lead(run, best), *differing),
         limits=limits,
-        limits_in_words=words or ("This run does not state what limits it.",),
+        limits_in_words=words or (no_limits_text(run.folder),),
         time_in_words=tuple(times),
         alternatives=(),
         warnings=() if tight is None else (f"{capitalised(tight_memory_text(tight, best))}.",),
+    )
+
+
+def no_limits_text(folder: Path) -> str:
+    """How what limits the design of the run in ``folder`` is told, where the run does not yet."""
+    return (
+        "This run does not state what limits its chip, nor what other values of every axis allow: "
+        f"'phaze explain {quote(str(folder))} --limits' searches both and keeps them."
     )
 
 

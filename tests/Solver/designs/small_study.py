@@ -87,14 +87,16 @@ def without_limits() -> Iterator[None]:
         yield
 
 
-def solved(study: Request, folder: Path | None = None, *, limits: bool = False) -> SearchResult:
+def solved(
+    study: Request, folder: Path | None = None, *, limits: bool = False, axes: bool = False
+) -> SearchResult:
     """The answer to ``study``, in another folder if given.
 
-    What limits the best design is left out unless asked for: of a study this small it takes several
-    times the search.
+    What limits the best design and what other values of its axes allow is left out unless asked
+    for, together or the axes alone: of a study this small it takes several times the search.
     """
     asked = study if folder is None else study.with_settings(output=folder)
     with nullcontext() if limits else without_limits():
-        result = run_solver(asked, SilentProgress())
+        result = run_solver(asked, SilentProgress(), limits=limits or axes)
     assert isinstance(result, SearchResult)
     return result

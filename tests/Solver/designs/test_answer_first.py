@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 from small_study import small_study, solved
 
+from phaze.library import explain, run_solver
 from phaze.runs import run_directory
 from phaze.runs.finished_run import open_run
+from phaze.studies.added_limits import add_limits
+from phaze_common.errors import InputError
+from phaze_common.progress import SilentProgress
 from phaze_common.run_files import BEST
 
 STUDY = {"micro_batch_size": 1, "hbm_size": 16}
@@ -85,3 +89,38 @@ def test_a_complete_answer_is_not_given_up_for_one_that_is_not(
         patch.setattr("phaze.studies.search_run.limits_of", killed)
         solved(study, limits=True)
     assert open_run(tmp_path / "out").result.best == complete.best
+
+
+def test_what_limits_a_chip_is_searched_when_it_is_asked_for_and_kept(
+    whole: Path, tmp_path: Path
+) -> None:
+    study = small_study(whole, **STUDY).with_settings(output=tmp_path / "out")
+    found = solved(study)
+    run, complete = open_run(tmp_path / "out"), open_run(whole / "out").result
+    assert found.best is not None and run.result.best == found.best
+    assert not found.best.limits and not found.best.axes
+    (told,) = explain(run).limits_in_words
+    assert "explain" in told and "--limits" in told
+    others = {path: path.read_bytes() for path in sorted((tmp_path / "out").glob("[dps]*.*"))}
+    explained = explain(run, limits=True)
+    kept = open_run(tmp_path / "out")
+    assert kept.result.best == complete.best
+    assert explained == explain(kept)
+    assert explained.limits_in_words == tuple(limit.words for limit in explained.limits)
+    assert others == {path: path.read_bytes() for path in others}
+    # nothing is searched where they are there, and the same study again keeps them
+    assert add_limits(kept, SilentProgress()) is kept
+    assert run_solver(study).best == complete.best
+
+
+def test_what_limits_an_answer_that_is_not_found_again_is_not_kept_with_it(
+    whole: Path, tmp_path: Path
+) -> None:
+    study = small_study(whole, **STUDY).with_settings(output=tmp_path / "out")
+    solved(study)
+    path = tmp_path / "out" / "study.yaml"
+    path.write_text(path.read_text().replace("global_batch_size: 64", "global_batch_size: 32"))
+    run = open_run(tmp_path / "out")
+    with pytest.raises(InputError, match="has another answer now than when it was run"):
+        add_limits(run, SilentProgress())
+    assert open_run(tmp_path / "out").result == run.result

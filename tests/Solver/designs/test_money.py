@@ -189,7 +189,7 @@ def test_the_best_of_every_value_of_an_axis_is_that_of_a_search_of_it_alone(
         micro_batch_size=4,
         recompute="none",
     )
-    result, context = solved(request), search_context(request, SilentProgress())
+    result, context = solved(request, axes=True), search_context(request, SilentProgress())
     hardware, best = context.hardware, result.best
     assert isinstance(hardware, DesignedChips) and best is not None
     axis = next(

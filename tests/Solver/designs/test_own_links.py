@@ -94,7 +94,7 @@ def value_of(request: Request, hardware: DesignedChips) -> float:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SearchResult]:
     folder = tmp_path_factory.mktemp("linked")
-    return folder, solved(study(folder))
+    return folder, solved(study(folder), axes=True)
 
 
 @pytest.mark.parametrize(

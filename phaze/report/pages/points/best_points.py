@@ -26,6 +26,7 @@ from phaze.report.sentences.designs import (
     part_text,
     plan_text,
 )
+from phaze.report.sentences.explanation import no_limits_text
 from phaze.report.sentences.gains import binds
 from phaze.runs.finished_run import FinishedRun
 from phaze.studies.sweep.points_read import PointSet, ReadPoint, infeasible_text
@@ -140,7 +141,7 @@ def _binding(run: FinishedRun | None) -> Iterator[str]:
         return
     limits: list[Limit] = sorted(run.result.best.limits, key=lambda limit: -limit.unlimited_gain)
     if not limits:
-        yield "Its run does not state what limits it."
+        yield no_limits_text(run.folder)
         return
     found = [each for each in limits if each.binds and binds(each.unlimited_gain) == "binds"]
     yield " ".join(limit.words for limit in (found or limits)[:MOST_LIMITS])

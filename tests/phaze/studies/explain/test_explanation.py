@@ -152,7 +152,10 @@ def test_a_run_without_limits_says_so(finished):
     explanation = explain(
         dataclasses.replace(finished, result=dataclasses.replace(finished.result, best=bare))
     )
-    assert explanation.limits_in_words == ("This run does not state what limits it.",)
+    assert explanation.limits_in_words == (
+        "This run does not state what limits its chip, nor what other values of every axis allow: "
+        f"'phaze explain {finished.folder} --limits' searches both and keeps them.",
+    )
 
 
 def test_plans_on_devices_are_explained_by_axis(finished_plans):

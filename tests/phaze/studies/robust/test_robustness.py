@@ -56,9 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "objective": "throughput_per_dollar",
         "output": str(made / "out"),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("phaze.studies.search_run.limits_of", lambda run, best, groups: ())
-        result = run_solver(resolve({}, SETTINGS | asked), SilentProgress())
+    result = run_solver(resolve({}, SETTINGS | asked), SilentProgress())
     assert isinstance(result, SearchResult) and result.best is not None
     return made / "out"
 
@@ -184,9 +182,7 @@ def test_samples_in_which_nothing_works_are_told_and_are_nobodys_regret(
         "max_power": 1.001 * float(least_w),
         "output": str(tmp_path / "out"),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("phaze.studies.search_run.limits_of", lambda run, best, groups: ())
-        run_solver(resolve({}, SETTINGS | asked), SilentProgress())
+    run_solver(resolve({}, SETTINGS | asked), SilentProgress())
     answer = robustness(open_run(tmp_path / "out"), samples=5, contenders=1, seed=0, workers=1)
     assert 0 < answer.samples_without_any < 5
     works = 5 - answer.samples_without_any

@@ -59,9 +59,7 @@ def finished(made: Path, objective: Objective) -> FinishedRun:
         "objective": objective.value,
         "output": str(made / "out"),
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("phaze.studies.search_run.limits_of", lambda run, best, groups: ())
-        assert isinstance(run_solver(resolve({}, SETTINGS | asked), SilentProgress()), SearchResult)
+    assert isinstance(run_solver(resolve({}, SETTINGS | asked), SilentProgress()), SearchResult)
     return open_run(made / "out")
 
 

@@ -25,6 +25,7 @@ from phaze.settings.problem import space_size
 from phaze.settings.request import Request
 from phaze.settings.resolve import resolve
 from phaze.studies import search_run
+from phaze.studies.added_limits import add_limits
 from phaze.studies.parts import FOLDER, JoinedRun, parted_size, parts_of, run_parts
 from phaze.studies.sweep.executors import Executor, InProcessExecutor, JoblibExecutor
 from phaze.studies.sweep.store import Store
@@ -34,7 +35,7 @@ from phaze_common.progress import SilentProgress
 from Solver.designs.shared_incumbent import SharedIncumbent
 from Solver.results import SearchResult
 from tests.builders.samples import sampled
-from tests.Solver.designs.small_study import CLUSTER, SPACE, solved, without_limits
+from tests.Solver.designs.small_study import CLUSTER, SPACE, solved
 
 AXES: dict[str, list[int]] = {
     "num_tc": [1, 2, 4, 8, 16],
@@ -69,16 +70,18 @@ def asked(
     return resolve({}, small | files | {"output": str(folder / "out")} | settings)
 
 
-def joined(request: Request, count: int, executor: Executor | None = None) -> JoinedRun:
-    with without_limits():
-        return run_parts(
-            request,
-            count,
-            executor or InProcessExecutor(),
-            "test",
-            SilentProgress(),
-            lambda part, found: None,
-        )
+def joined(
+    request: Request, count: int, executor: Executor | None = None, *, limits: bool = False
+) -> JoinedRun:
+    return run_parts(
+        request,
+        count,
+        executor or InProcessExecutor(),
+        "test",
+        SilentProgress(),
+        lambda part, found: None,
+        limits=limits,
+    )
 
 
 def whole_of(request: Request, folder: Path) -> SearchResult:
@@ -333,12 +336,12 @@ def test_the_command_says_which_part_failed_and_ends_with_1(
     path.write_text(request.to_yaml())
     words = ["run_solver", "--config", str(path), "--parts", "3", "--workers", "1"]
 
-    def broken(asked_: Request, progress: object) -> SearchResult:
+    def broken(asked_: Request, progress: object, **_: object) -> SearchResult:
         if asked_.hardware.space_part == "3/3":
             raise MemoryError
         return whole_search(asked_, SilentProgress())
 
-    with monkeypatch.context() as patch, without_limits():
+    with monkeypatch.context() as patch:
         patch.setattr(search_run, "run_search", broken)
         assert front_door(words) == 1
         said = capsys.readouterr()
@@ -347,8 +350,7 @@ def test_the_command_says_which_part_failed_and_ends_with_1(
             "1 of 3 parts failed: part 3/3 (out of memory" in said.err
             and "the same command goes on with them" in said.err
         )
-    with without_limits():
-        assert front_door(words) == 0
+    assert front_door(words) == 0
     said = capsys.readouterr()
     assert (
         "proven optimal over the whole space" in said.out and said.err.count("already there") == 2
@@ -488,11 +490,23 @@ def test_parts_whose_workers_are_killed_go_on(warm: Path, tmp_path: Path) -> Non
 
 def test_one_part_by_itself_is_a_run_of_that_part(warm: Path, tmp_path: Path) -> None:
     request = asked(tmp_path / "parts", warm, space_part="2/3")
-    with without_limits():
-        result = search_run.run_search(request, SilentProgress())
+    result = search_run.run_search(request, SilentProgress())
     assert result.part is not None and result.part.part == "2/3"
     run = open_run(request.folders.run)
     assert run.settings["space_part"] == "2/3" and run.result.part == result.part
     assert not list(request.folders.run.parent.glob("known-*"))
     with pytest.raises(InputError, match="is one over the whole space"):
         asked(tmp_path / "front", warm, space_part="2/3", front=["energy"])
+
+
+def test_what_limits_the_best_chip_of_all_parts_is_told_when_it_is_asked_for(
+    warm: Path, tmp_path: Path
+) -> None:
+    request, again = asked(tmp_path / "parts", warm), asked(tmp_path / "again", warm)
+    joined(request, 2)
+    run = open_run(request.folders.run)
+    assert run.result.best is not None and not run.result.best.limits
+    added = add_limits(run, SilentProgress()).result.best
+    at_once = joined(again, 2, limits=True).result.best
+    assert added is not None and at_once is not None and added.limits
+    assert (added.limits, added.axes) == (at_once.limits, at_once.axes)
