@@ -89,10 +89,11 @@ class Shape:
 
     @property
     def times_key(self) -> str:
-        """Content key of what the layers cost."""
+        """Content key of what the layers cost, and of what they cost at least."""
         digest = hashlib.blake2b(digest_size=8)
         for part in self.parts:
-            digest.update(pass_seconds(part.costs).tobytes())
+            for costs in (part.costs, part.least):
+                digest.update(pass_seconds(costs).tobytes())
         return digest.hexdigest()
 
     def fits(self, memory_bytes: float) -> bool:
