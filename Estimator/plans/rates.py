@@ -148,9 +148,9 @@ def straggler_excess(machine: Machine, devices: IntArray | int) -> FloatArray:
     for: part of their usual time.
 
     Of n normally distributed times the largest is expected at the quantile (n - 3/8) / (n + 1/4)
-    (Blom 1958).
+    (Blom 1958). Without devices nothing is waited for.
     """
-    several, place = np.unique(devices, return_inverse=True)
+    several, place = np.unique(np.maximum(devices, 1), return_inverse=True)
     quantile = NormalDist().inv_cdf
     largest = np.array([quantile((n - 0.375) / (n + 0.25)) for n in several.tolist()])
     longer: FloatArray = machine.variation * largest[place].reshape(np.shape(devices))

@@ -89,10 +89,11 @@ class Shape:
 
     @property
     def times_key(self) -> str:
-        """Content key of what the layers cost."""
+        """Content key of what the layers cost, and of what they cost at least."""
         digest = hashlib.blake2b(digest_size=8)
         for part in self.parts:
-            digest.update(pass_seconds(part.costs).tobytes())
+            for costs in (part.costs, part.least):
+                digest.update(pass_seconds(costs).tobytes())
         return digest.hexdigest()
 
     def fits(self, memory_bytes: float) -> bool:
@@ -111,15 +112,16 @@ class Shape:
         return self.with_costs(priced)
 
     def with_costs(self, priced: Mapping[tuple[GraphKey, LayerGroups], PricedGraph]) -> Shape:
-        """The same with what is ``priced`` anew."""
-        mode, parts = self.plan.recompute, []
+        """The same with what is ``priced`` anew; itself where nothing changes."""
+        mode, parts, changes = self.plan.recompute, [], False
         for part in self.parts:
             found = priced.get((self.graph.key, part.groups))
-            if found is None:
-                parts.append(part)
-            else:
-                parts.append(replace(part, costs=found.costs[mode], least=found.least[mode]))
-        return replace(self, parts=tuple(parts), dominators={})
+            if found is not None:
+                costs, least = found.costs[mode], found.least[mode]
+                changes |= costs is not part.costs or least is not part.least
+                part = replace(part, costs=costs, least=least)
+            parts.append(part)
+        return replace(self, parts=tuple(parts), dominators={}) if changes else self
 
 
 def pass_seconds(costs: LayerCosts, rows: IntArray | slice = slice(None)) -> FloatArray:

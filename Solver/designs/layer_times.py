@@ -25,7 +25,14 @@ def chip_layer_costs(
     """Layer costs under one recomputation mode, makespans whole; selective recomputation is part of
     the backward schedule.
 
-    With ``least`` they are what no schedule goes below."""
+    With ``least`` they are what no schedule goes below. Of the same times they are the same."""
+    known = scheduled.known_costs
+    if (recompute, least) not in known:
+        known[recompute, least] = _layer_costs(scheduled, recompute, least=least)
+    return known[recompute, least]
+
+
+def _layer_costs(scheduled: ScheduledGraph, recompute: Recompute, *, least: bool) -> LayerCosts:
     graph, times = scheduled.graph, scheduled.times
     distinct, _ = moded_layers(graph, recompute)
     seconds, joules = (

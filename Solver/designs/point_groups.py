@@ -38,5 +38,7 @@ def points_folder(context: SearchContext, shapes: ModelShapes, memory_bytes: int
     times = [shape.times_key for shape in shapes.shapes]
     bought = context.hardware.metrics.purchase is not None
     decisive = (context.problem.objective.value,) if bought else ()
-    what = shapes.model.space, memory_bytes, shapes.micro_batch_size, contents, times, *decisive
+    # Some of the plans of the space, where bounds closed the others or some are chosen
+    plans = [(shape.plan, [part.groups for part in shape.parts]) for shape in shapes.shapes]
+    what = shapes.model.space, memory_bytes, plans, contents, times, *decisive
     return context.stores.points / content_key(context.pricing, *what)

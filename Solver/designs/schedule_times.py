@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable
-from GraphExtractor.graph import LayerGraph, ModelGraph, OperatorGraph
+from Estimator.plans.layer_costs import LayerCosts
+from GraphExtractor.graph import LayerGraph, ModelGraph, OperatorGraph, Recompute
 from phaze_common.array_types import FloatArray, IntArray, fieldwise
 from phaze_common.arrays import load_arrays, store_arrays
 from phaze_common.user_cache import ESTIMATES, keep, load_or_bring
@@ -51,6 +53,11 @@ class ScheduledGraph:
     solver: ScheduleSolver
     store: Path | None
     times: GraphTimes
+
+    @cached_property
+    def known_costs(self) -> dict[tuple[Recompute, bool], LayerCosts]:
+        """Layer costs of these times by recomputation mode, and whether they are the least."""
+        return {}
 
     def problem(self, operators: OperatorGraph, row: int) -> ScheduleProblem:
         """The scheduling problem of one layer pass on accelerator ``row``."""

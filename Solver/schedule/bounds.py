@@ -56,7 +56,7 @@ def heaviest_concurrent(
     tc_count = vc_count = fused_count = 0
     for z in range(first, last):
         i = antichain[z]
-        if i != operator:
+        if i != operator and rho[i] > 0.0:  # others add nothing
             bits = type_bits[i]
             place = tc_count if bits == 1 else vc_count if bits == 2 else fused_count
             while place > 0 and heap[bits, place - 1] < rho[i]:
@@ -105,6 +105,11 @@ def raise_weights(
             for z in range(containing_offsets[i], containing_offsets[i + 1]):
                 k = containing[z]
                 first, last = offsets[k], offsets[k + 1]
+                together = -rho[i]
+                for place in range(first, last):
+                    together += rho[antichain[place]]
+                if together < 1.0 - room - TOLERANCE:
+                    continue  # whatever of these runs at once leaves more room
                 concurrent = heaviest_concurrent(
                     type_bits, antichain, first, last, i, rho, cores[0], cores[1], heap
                 )

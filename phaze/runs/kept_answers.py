@@ -16,6 +16,7 @@ from phaze_common.files import (
 from phaze_common.records import from_json, to_json
 from phaze_common.sealed import sealed, unsealed
 from Solver.designs.search_context import SearchContext
+from Solver.hardware import DesignedChips
 from Solver.results import DesignPoint
 
 _ROOMS = ("studies", "runs", "validation")  # whose code asks the questions
@@ -51,14 +52,16 @@ def answer_file(
     """Where the answer ``name`` is kept.
 
     It is about ``best``, the optimum of ``run``, and depends on no more than the problem without
-    its front, the prices, the code that asks and ``about``.
+    its front, the space that chips are of with its budget, the prices, the code that asks and
+    ``about``.
     """
     folder = run.stores.points
     if folder is None:
         return AnswerFile(kind, None)
     point = to_json((best.value, best.accelerator, best.hbm_bytes, best.models)).decode()
-    problem = replace(run.problem, front=())
-    key = content_key(run.pricing, code_version(*ASKED_BY), problem, point, *about)
+    problem, hardware = replace(run.problem, front=()), run.hardware
+    space = hardware.space if isinstance(hardware, DesignedChips) else None
+    key = content_key(run.pricing, code_version(*ASKED_BY), problem, space, point, *about)
     return AnswerFile(kind, folder / f"{name}-{key}.json")
 
 

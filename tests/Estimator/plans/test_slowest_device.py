@@ -63,6 +63,7 @@ def test_the_slowest_is_the_largest_of_so_many_normal_times(devices: int) -> Non
 def test_one_device_waits_for_none_and_more_wait_longer() -> None:
     longer = straggler_excess(MACHINE, np.array([1, 2, 8, 64, 4096]))
     assert longer[0] == 0.0 and (np.diff(longer) > 0.0).all() and longer[-1] < 4 * MACHINE.variation
+    assert straggler_excess(MACHINE, np.array([0, 2])).tolist() == [0.0, longer[1]]  # none to wait
     alone = replace(plan_of(), dp=1, global_batch_size=8)
     assert priced(alone, MACHINE) == priced(alone, ALIKE)
 

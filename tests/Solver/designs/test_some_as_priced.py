@@ -11,8 +11,8 @@ from Estimator.plans.groups import DeviceGroups, GroupLevel, LayerGroups
 from GraphExtractor.graph import Gemm, ModelGraph, Recompute
 from phaze.settings.problem import hardware_of
 from phaze.settings.resolve import resolve
-from Solver.designs.costs import pass_seconds
-from Solver.hardware import DesignedChips
+from Solver.designs.costs import PricedShapes, pass_seconds
+from Solver.hardware import DesignedChips, PricedGraph
 from Solver.schedule.solver import NodeLimit
 from tests.builders.operators_by_hand import (
     chain,
@@ -21,6 +21,7 @@ from tests.builders.operators_by_hand import (
     model_graph,
     vector_operator,
 )
+from tests.builders.random_searches import random_case
 
 GROUPS = LayerGroups(tensor=DeviceGroups((GroupLevel(2, 1),), (0,)))
 MODES = (Recompute.NONE,)
@@ -71,3 +72,31 @@ def test_some_chips_cost_what_they_cost_by_themselves(space: str) -> None:
         pass_seconds(chips.price(priced, MODES, GROUPS, None).costs[Recompute.NONE]),
         pass_seconds(whole),
     )
+
+
+def test_schedules_that_stay_are_not_compared_again() -> None:
+    every = hardware_of(resolve({}, {"model": "bertbase"}))
+    assert isinstance(every, DesignedChips)
+    chips, priced, (mode,) = every.some(np.array([0, 100])), graph(), MODES
+    known = chips.price(priced, MODES, GROUPS, None)
+    again = chips.refined(MODES, priced, GROUPS, np.arange(2), NodeLimit.FIRST)
+    assert again.costs[mode] is known.costs[mode] and again.least[mode] is known.least[mode]
+
+
+def test_a_shape_of_the_same_costs_keeps_what_was_found_of_it() -> None:
+    case = random_case(500, configurations=4, most_layers=4)
+    model = case.problem.models[0]
+    plan = next(model.space.shapes())
+    key = model.graph_key(plan)
+    shape = PricedShapes(case.run(), model, {key: case.graph(key)}, [plan]).shape(0)
+    assert shape is not None
+    same, other = (
+        {
+            (key, part.groups): PricedGraph({plan.recompute: costs}, {plan.recompute: part.least})
+            for part in shape.parts
+            for costs in (part.costs if stays else replace(part.costs),)
+        }
+        for stays in (True, False)
+    )
+    assert shape.with_costs(same) is shape and shape.with_costs({}) is shape
+    assert shape.with_costs(other) is not shape
