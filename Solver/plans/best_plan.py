@@ -29,7 +29,7 @@ from Solver.paths.cut_bounds import (
 )
 from Solver.paths.cut_search import cut_s, search_cuts
 from Solver.paths.stage_tables import Loads, Priced, empty_loads, fill_loads
-from Solver.plans.bounds import plan_bounds_s
+from Solver.plans.bounds import least_per_second, plan_bounds_s
 from Solver.plans.cut_levels import CutSearch, Found, Hint, PlanStatus
 from Solver.plans.shape_plans import MOST_KEPT, DegreesKey, ShapePlans
 
@@ -84,7 +84,7 @@ class ConfigurationPlans:
         kinds = len(graph.examples)
         self.loads: Loads = empty_loads(kinds, graph.nodes, shared.most_stages)
         self._tables = np.empty((5, shared.most_stages, graph.nodes))
-        self._priced: dict[DegreesKey, Priced] = {}
+        self._priced: dict[tuple[DegreesKey, int], Priced] = {}
         waits = shared.machine.pass_starts != PassStarts()
         adds = bool(costs.accumulation_s[configuration].any())
         machine = shared.machine
@@ -158,13 +158,15 @@ class ConfigurationPlans:
     def _bounds_s(self, *, follows: bool) -> FloatArray:
         """Bounds; where synchronisation ``follows``, that of later stages may decide."""
         shared, bounds_s = self.shared, np.full(len(self.shared), np.inf)
-        of_stages = shared.stages.stages, self.loads, self._shorter_part
+        parameters_per_s = least_per_second(shared.bounds.parameters, self.loads)
+        of_stages = shared.stages.stages, self.loads, self._shorter_part, parameters_per_s
         plan_bounds_s(shared.bounds, *of_stages, not follows, bounds_s)
         at = shared.interleaved_rows
         if len(at):
-            loads_s = self._interleaved_loads_s()
-            busy_s = np.maximum(
-                shared.plans.micro_batches[at] * loads_s, self.loads.downstream_s[-1]
+            slower = 1.0 + shared.bounds.pass_parameter_s[at] * parameters_per_s
+            busy_s = slower * np.maximum(
+                shared.plans.micro_batches[at] * self._interleaved_loads_s(),
+                self.loads.downstream_s[-1],
             )
             bounds_s[at] = busy_s + shared.least_step_s[at]
         bounds_s[shared.least_bytes > self.memory_bytes * (1.0 + ROUNDING)] = np.inf
@@ -190,18 +192,26 @@ class ConfigurationPlans:
 
     def _stage_prices(self, index: int) -> Priced:
         shared = self.shared
-        key = shared.degrees_key(index)
-        if not self._follows(index):
-            if key not in self._priced:
-                if len(self._priced) == MOST_KEPT:
-                    self._priced.clear()
-                self._priced[key] = shared.stage_prices(index, self.times, self._fits)
-            return self._priced[key]
-        return Priced(self.loads.forward_s, self.loads.backward_s, *shared.after_passes(index))
+        if self._follows(index):
+            passes = self.loads.forward_s, self.loads.backward_s
+            if self._take_longer:
+                passes = shared.passes(index, self.times)
+            return Priced(*passes, *shared.after_passes(index))
+        key = shared.degrees_key(index), self._waiting(index)
+        if key not in self._priced:
+            if len(self._priced) == MOST_KEPT:
+                self._priced.clear()
+            self._priced[key] = shared.stage_prices(index, self.times, self._fits)
+        return self._priced[key]
+
+    def _waiting(self, index: int) -> int:
+        """Devices that wait for the slowest of them; 0 where all are alike."""
+        alike = not self.shared.machine.variation
+        return 0 if alike else int(self.shared.plans.devices[index])
 
     def _follows(self, index: int) -> bool:
-        """Whether all replicas' communication follows the last pass, and ``loads`` hold."""
-        return bool(self.shared.bounds.follows[index]) and not self._take_longer
+        """Whether all replicas' communication follows the last pass."""
+        return bool(self.shared.bounds.follows[index])
 
     def _problem(self, index: int) -> Problem:
         shared, loads = self.shared, self.loads
@@ -218,7 +228,7 @@ class ConfigurationPlans:
             links.kind_of,
             links.least_s,
             float(shared.bounds.most_one_way_s[index]),
-            self._follows(index),
+            self._follows(index) and not self._take_longer,
             self._shorter_part,
             int(shared.plans.pp[index]),
             int(shared.plans.micro_batches[index]),
