@@ -91,6 +91,7 @@ class ConfigurationPlans:
         devices = shared.plans.devices
         varied = bool(machine.variation) and len(shared) > 1 and devices.min() < devices.max()
         self._take_longer = waits or adds or varied  # passes, than ``loads`` say
+        self._unlimited = waits or adds  # nor does ``upstream_backward_s`` say how long they take
         self._weights = np.ones(len(shared)) if weights is None else weights
         self._interleaved_s, self._interleaved_bytes = np.full(
             (2, len(shared.interleaved_rows)), np.nan
@@ -104,12 +105,18 @@ class ConfigurationPlans:
             loads, of_layers = self.loads, times_of(layers)
             stages = rates, graph.stages, self.times, graph.sizes
             fill_loads(*stages, of_layers, members, self._fits, loads)
+            if varied:  # no cut takes longer on the slowest of the most devices
+                most = float(straggler_excess(machine, devices.max()))
+                slowest = empty_loads(kinds, graph.nodes, shared.most_stages)
+                of_most = rates._replace(straggler_excess=most), *stages[1:]
+                fill_loads(*of_most, of_layers, members, self._fits, slowest)
+                loads.upstream_backward_s[:] = slowest.upstream_backward_s
             shorter_s, stage_s = np.minimum(loads.forward_s, loads.backward_s), loads.stage_s
             part = np.divide(shorter_s, stage_s, out=np.zeros(kinds), where=stage_s > 0.0)
             self._shorter_part = float(part.max())
             upstream_s = loads.upstream_forward_s, loads.upstream_backward_s
             self._nodes = np.stack([loads.downstream_s, *upstream_s], axis=1)
-            self.bounds_s = self._bounds_s(follows=not self._take_longer)
+            self.bounds_s = self._bounds_s(follows=not self._unlimited)
             if least_s is not None:
                 np.maximum(self.bounds_s, least_s, out=self.bounds_s)
         if weights is not None:
@@ -228,7 +235,7 @@ class ConfigurationPlans:
             links.kind_of,
             links.least_s,
             float(shared.bounds.most_one_way_s[index]),
-            self._follows(index) and not self._take_longer,
+            self._follows(index) and not self._unlimited,
             self._shorter_part,
             int(shared.plans.pp[index]),
             int(shared.plans.micro_batches[index]),
