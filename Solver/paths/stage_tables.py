@@ -10,7 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from Estimator.plans.compiled import inner, outer
-from Estimator.plans.stage_price import PlanRates, pass_of, pass_rates, stage_price
+from Estimator.plans.stage_price import (
+    PlanRates,
+    SyncPrice,
+    chunk_price,
+    pass_of,
+    pass_rates,
+    stage_price,
+)
 from Estimator.plans.stage_totals import StageSizes, StageTimes
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.paths.stage_graph import Stages
@@ -178,6 +185,22 @@ def fill_least_messages(
                     both_s = messages_s[kind, 0, part] + messages_s[kind, 1, part]
                     here_s = both_s + least_s[downstream - 1, part]
                     least_s[downstream, node] = min(least_s[downstream, node], here_s)
+
+
+@outer
+def fill_passes(
+    rates: PlanRates,
+    times: StageTimes,
+    sizes: StageSizes,
+    forward_s: FloatArray,
+    backward_s: FloatArray,
+) -> None:
+    """Fill seconds (kinds,) of the passes of stages without data-parallel communication, host
+    memory apart."""
+    of_passes, nothing = pass_rates(rates), SyncPrice(0.0, 0.0, 0.0, 0.0)
+    for kind in range(len(forward_s)):
+        price = chunk_price(of_passes, times, nothing, kind, sizes.layers[kind], 1.0)
+        forward_s[kind], backward_s[kind] = price.forward_s, price.backward_s
 
 
 @outer

@@ -29,7 +29,7 @@ from Solver.paths.cut_bounds import (
 )
 from Solver.paths.cut_search import cut_s, search_cuts
 from Solver.paths.stage_tables import Loads, Priced, empty_loads, fill_loads
-from Solver.plans.bounds import plan_bounds_s
+from Solver.plans.bounds import least_per_second, plan_bounds_s
 from Solver.plans.cut_levels import CutSearch, Found, Hint, PlanStatus
 from Solver.plans.shape_plans import MOST_KEPT, DegreesKey, ShapePlans
 
@@ -84,13 +84,14 @@ class ConfigurationPlans:
         kinds = len(graph.examples)
         self.loads: Loads = empty_loads(kinds, graph.nodes, shared.most_stages)
         self._tables = np.empty((5, shared.most_stages, graph.nodes))
-        self._priced: dict[DegreesKey, Priced] = {}
+        self._priced: dict[tuple[DegreesKey, int], Priced] = {}
         waits = shared.machine.pass_starts != PassStarts()
         adds = bool(costs.accumulation_s[configuration].any())
         machine = shared.machine
         devices = shared.plans.devices
         varied = bool(machine.variation) and len(shared) > 1 and devices.min() < devices.max()
         self._take_longer = waits or adds or varied  # passes, than ``loads`` say
+        self._unlimited = waits or adds  # nor does ``upstream_backward_s`` say how long they take
         self._weights = np.ones(len(shared)) if weights is None else weights
         self._interleaved_s, self._interleaved_bytes = np.full(
             (2, len(shared.interleaved_rows)), np.nan
@@ -104,12 +105,18 @@ class ConfigurationPlans:
             loads, of_layers = self.loads, times_of(layers)
             stages = rates, graph.stages, self.times, graph.sizes
             fill_loads(*stages, of_layers, members, self._fits, loads)
+            if varied:  # no cut takes longer on the slowest of the most devices
+                most = float(straggler_excess(machine, devices.max()))
+                slowest = empty_loads(kinds, graph.nodes, shared.most_stages)
+                of_most = rates._replace(straggler_excess=most), *stages[1:]
+                fill_loads(*of_most, of_layers, members, self._fits, slowest)
+                loads.upstream_backward_s[:] = slowest.upstream_backward_s
             shorter_s, stage_s = np.minimum(loads.forward_s, loads.backward_s), loads.stage_s
             part = np.divide(shorter_s, stage_s, out=np.zeros(kinds), where=stage_s > 0.0)
             self._shorter_part = float(part.max())
             upstream_s = loads.upstream_forward_s, loads.upstream_backward_s
             self._nodes = np.stack([loads.downstream_s, *upstream_s], axis=1)
-            self.bounds_s = self._bounds_s(follows=not self._take_longer)
+            self.bounds_s = self._bounds_s(follows=not self._unlimited)
             if least_s is not None:
                 np.maximum(self.bounds_s, least_s, out=self.bounds_s)
         if weights is not None:
@@ -158,13 +165,15 @@ class ConfigurationPlans:
     def _bounds_s(self, *, follows: bool) -> FloatArray:
         """Bounds; where synchronisation ``follows``, that of later stages may decide."""
         shared, bounds_s = self.shared, np.full(len(self.shared), np.inf)
-        of_stages = shared.stages.stages, self.loads, self._shorter_part
+        parameters_per_s = least_per_second(shared.bounds.parameters, self.loads)
+        of_stages = shared.stages.stages, self.loads, self._shorter_part, parameters_per_s
         plan_bounds_s(shared.bounds, *of_stages, not follows, bounds_s)
         at = shared.interleaved_rows
         if len(at):
-            loads_s = self._interleaved_loads_s()
-            busy_s = np.maximum(
-                shared.plans.micro_batches[at] * loads_s, self.loads.downstream_s[-1]
+            slower = 1.0 + shared.bounds.pass_parameter_s[at] * parameters_per_s
+            busy_s = slower * np.maximum(
+                shared.plans.micro_batches[at] * self._interleaved_loads_s(),
+                self.loads.downstream_s[-1],
             )
             bounds_s[at] = busy_s + shared.least_step_s[at]
         bounds_s[shared.least_bytes > self.memory_bytes * (1.0 + ROUNDING)] = np.inf
@@ -190,18 +199,26 @@ class ConfigurationPlans:
 
     def _stage_prices(self, index: int) -> Priced:
         shared = self.shared
-        key = shared.degrees_key(index)
-        if not self._follows(index):
-            if key not in self._priced:
-                if len(self._priced) == MOST_KEPT:
-                    self._priced.clear()
-                self._priced[key] = shared.stage_prices(index, self.times, self._fits)
-            return self._priced[key]
-        return Priced(self.loads.forward_s, self.loads.backward_s, *shared.after_passes(index))
+        if self._follows(index):
+            passes = self.loads.forward_s, self.loads.backward_s
+            if self._take_longer:
+                passes = shared.passes(index, self.times)
+            return Priced(*passes, *shared.after_passes(index))
+        key = shared.degrees_key(index), self._waiting(index)
+        if key not in self._priced:
+            if len(self._priced) == MOST_KEPT:
+                self._priced.clear()
+            self._priced[key] = shared.stage_prices(index, self.times, self._fits)
+        return self._priced[key]
+
+    def _waiting(self, index: int) -> int:
+        """Devices that wait for the slowest of them; 0 where all are alike."""
+        alike = not self.shared.machine.variation
+        return 0 if alike else int(self.shared.plans.devices[index])
 
     def _follows(self, index: int) -> bool:
-        """Whether all replicas' communication follows the last pass, and ``loads`` hold."""
-        return bool(self.shared.bounds.follows[index]) and not self._take_longer
+        """Whether all replicas' communication follows the last pass."""
+        return bool(self.shared.bounds.follows[index])
 
     def _problem(self, index: int) -> Problem:
         shared, loads = self.shared, self.loads
@@ -218,7 +235,7 @@ class ConfigurationPlans:
             links.kind_of,
             links.least_s,
             float(shared.bounds.most_one_way_s[index]),
-            self._follows(index),
+            self._follows(index) and not self._unlimited,
             self._shorter_part,
             int(shared.plans.pp[index]),
             int(shared.plans.micro_batches[index]),

@@ -23,7 +23,8 @@ class PlanBounds(NamedTuple):
     ``least_parameters`` (most stages, nodes) what the largest of j + 1 stages that share a node has
     of them at least. The seconds of synchronisation have shape (plans, 2, algorithms): it takes at
     least a sum of two collectives, each the least of its algorithms; unused algorithms are
-    infinite, unused collectives 0."""
+    infinite, unused collectives 0. ``pass_parameter_s`` are the seconds of the collectives that
+    every micro-batch's passes take at least for each of ``parameters``."""
 
     skip: BoolArray
     pp: IntArray
@@ -36,6 +37,7 @@ class PlanBounds(NamedTuple):
     tied_s: FloatArray
     sync_fixed_s: FloatArray
     sync_per_parameter_s: FloatArray
+    pass_parameter_s: FloatArray
     parameters: FloatArray
     least_parameters: FloatArray
     tied_parameters: float
@@ -69,12 +71,19 @@ def deepest_s(total_s: float, load_s: float, pp: int, more: int) -> float:
     return max(total_s + (more - pp + 1) * load_s, 2.0 * total_s + (more - pp) * load_s)
 
 
+def least_per_second(parameters: FloatArray, loads: Loads) -> float:
+    """Parameters (kinds,) of a stage that fits for every second of its load, at least."""
+    counted = (loads.stage_s > 0.0) & np.isfinite(loads.fitting_s)
+    return float((parameters[counted] / loads.stage_s[counted]).min()) if counted.any() else 0.0
+
+
 @outer
 def plan_bounds_s(
     bounds: PlanBounds,
     stages: Stages,
     loads: Loads,
     shorter_part: float,
+    parameters_per_s: float,
     accumulates: bool,
     seconds: FloatArray,
 ) -> None:
@@ -87,14 +96,19 @@ def plan_bounds_s(
     ``shorter_part`` of the load but for messages. The first stage synchronises its gradients after
     everything; of the others, one has at least the parameters of the best cut of the rest, and
     follows the longest path to the last stage and back (``deepest_s``) but for the backward passes
-    of the stages before it."""
+    of the stages before it. Collectives within passes lengthen each load by a part of it, where
+    every stage has ``parameters_per_s`` for a second of its load or more."""
     everything = len(stages.first) - 2
-    whole_s = loads.stage_s[stages.kind[stages.to_end[everything]]]
+    whole = stages.kind[stages.to_end[everything]]
     for plan in range(len(seconds)):
         if bounds.skip[plan]:
             continue
         pp, more = bounds.pp[plan], bounds.micro_batches[plan] - 1
         follows = bounds.follows[plan] and not accumulates
+        pass_parameter_s = bounds.pass_parameter_s[plan]
+        slower = 1.0 + pass_parameter_s * parameters_per_s
+        parameters = bounds.parameters[whole] - (bounds.tied_parameters if pp == 1 else 0.0)
+        whole_s = loads.stage_s[whole] + pass_parameter_s * parameters
         back_s = loads.upstream_backward_s[0] + (pp - 1) * bounds.most_one_way_s[plan]
         total_s = whole_s + (pp - 1) * bounds.least_messages_s[plan]
         best_s = np.inf
@@ -107,16 +121,17 @@ def plan_bounds_s(
             ):
                 continue
             if pp == 1:
-                after_s = least_sync_s(
-                    bounds, plan, bounds.parameters[kind] - bounds.tied_parameters
-                )
+                after_s = least_sync_s(bounds, plan, parameters)
                 best_s = min(best_s, (more + 1) * whole_s + after_s)
                 continue
-            first_s, rest_s = loads.stage_s[kind], loads.least_downstream_s[pp - 2, part]
+            first_s = slower * loads.stage_s[kind]
+            rest_s = slower * loads.least_downstream_s[pp - 2, part]
             if rest_s == np.inf:
                 continue
             load_s = max(first_s, rest_s) + bounds.least_one_way_s[plan]
-            shorter_s = min(0.5 * load_s, shorter_part * load_s + bounds.most_one_way_s[plan])
+            shorter_s = 0.5 * load_s
+            if pass_parameter_s == 0.0:
+                shorter_s = min(shorter_s, shorter_part * load_s + bounds.most_one_way_s[plan])
             unwaited_s = min(pp - 1, more) * shorter_s
             if more >= pp:  # else more imbalance could make up for a larger load
                 unwaited_s = min(unwaited_s, max(pp * load_s - total_s, 0.0))

@@ -9,26 +9,21 @@ from functools import cached_property
 
 import numpy as np
 
-from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
-from Estimator.network.costs import MOST_ALGORITHMS
-from Estimator.network.links import routes
+from Estimator.network.links import TierArray, routes
 from Estimator.plans.cuts import boundary_crossing
-from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.layer_costs import LayerSizes
 from Estimator.plans.many import PreparedPlans
 from Estimator.plans.many_rates import (
     ManyRates,
     many_rates,
     rates_at,
-    replica_levels,
-    replica_parts,
 )
 from Estimator.plans.policy import policy_under
 from Estimator.plans.rates import Machine, Messages, between_s, many_tied_s, whole_bytes
 from Estimator.plans.stage_price import PlanRates
 from Estimator.plans.stage_totals import StageTimes, times_of
 from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans
-from GraphExtractor.graph import CollectiveKind, ModelGraph
+from GraphExtractor.graph import ModelGraph
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.paths.cut_bounds import ROUNDING
 from Solver.paths.stage_graph import StageGraph, stage_graph
@@ -36,11 +31,13 @@ from Solver.paths.stage_tables import (
     Links,
     Priced,
     fill_least_messages,
+    fill_passes,
     fill_prices,
     least_fullest_bytes,
     least_largest,
 )
 from Solver.plans.bounds import PlanBounds
+from Solver.plans.replica_collectives import ReplicaCollectives
 from Solver.plans.sparse_tables import TablesOfStages
 
 AT_ONCE = 1024  # plans whose rates are priced together
@@ -49,16 +46,16 @@ MOST_KEPT = 2048  # degrees whose prices of stages are kept
 
 @dataclass(frozen=True)
 class DegreesKey:
-    """What plans whose stages cost the same have in common."""
+    """What plans have in common whose stages cost the same, but for passes that take longer the
+    more devices wait for the slowest of them."""
 
     dp: int
     zero_stage: int
     overlap: bool
-    groups: tuple[int, int]  # which rates, of those priced together
+    groups: int  # a number for what collectives over replicas take
     single: bool
     # Micro-batches of which activations are in host memory, where that has an end; else 0
     in_flight: int
-    groups_of_devices: int  # that wait for the slowest of them; 0 where all are alike
 
 
 class ShapePlans:
@@ -84,7 +81,10 @@ class ShapePlans:
         self._tables = TablesOfStages(self.stages.sizes, plans)
         self._rates: dict[int, PlanRates] = {}
         self._parts: dict[int, ManyRates] = {}
-        self._links: dict[int, Links] = {}
+        self._numbers: dict[int, list[int]] = {}
+        self._groups: dict[bytes, int] = {}
+        self._tiers: dict[int, TierArray] = {}
+        self._links: dict[bytes, Links] = {}
         self._least: dict[bytes, FloatArray] = {}
         self._fit: dict[float, bool] = {}
         self._fullest: dict[tuple[int, int, int, int], float] = {}
@@ -96,7 +96,15 @@ class ShapePlans:
     def forget(self) -> None:
         """Let go of what can be computed again: of thousands of shapes few are looked at twice."""
         rates = self._rates, self._parts, self._after
-        for known in (*rates, self._links, self._least, self._fullest):
+        for known in (
+            *rates,
+            self._numbers,
+            self._groups,
+            self._tiers,
+            self._links,
+            self._least,
+            self._fullest,
+        ):
             known.clear()
         for name, value in vars(ShapePlans).items():
             if isinstance(value, cached_property):
@@ -140,7 +148,8 @@ class ShapePlans:
     def bounds(self) -> PlanBounds:
         """What bounds of the plans need whatever the hardware's speed."""
         both_ways_s, least_s, most_s = self._boundary_s
-        sync_fixed_s, sync_per_parameter_s = self._least_sync_s
+        collectives = ReplicaCollectives(self.plans, self.machine)
+        sync_fixed_s, sync_per_parameter_s = collectives.once_s
         dense = self._tables.dense_parameters
         all_dense = np.array_equal(dense, self.stages.sizes.parameters)
         plans, in_passes = self.plans, self.plans.shape.offload.in_passes
@@ -156,6 +165,7 @@ class ShapePlans:
             tied_s=self.tied_s,
             sync_fixed_s=sync_fixed_s,
             sync_per_parameter_s=sync_per_parameter_s,
+            pass_parameter_s=collectives.pass_parameter_s,
             parameters=dense,
             least_parameters=self.least_parameters if all_dense else self._least_largest(dense),
             tied_parameters=self.stages.tied_parameters,
@@ -299,48 +309,6 @@ class ShapePlans:
             )
         return self._fullest[key]
 
-    @property
-    def _least_sync_s(self) -> tuple[FloatArray, FloatArray]:
-        """Synchronisation of dense parameters as ``PlanBounds`` has it; 0 where it may hide."""
-        shape, plans, cluster = self.plans.shape, self.plans, self.machine.cluster
-        parts = replica_parts(plans, cluster)
-        even = parts.all(axis=0)
-        # Context-parallel devices and replicas are neighbours
-        joined = plans.layouts.replica_strides == shape.inner_devices
-        sizes, strides = (np.where(joined, *levels) for levels in replica_levels(plans))
-        nothing = self.plans.overlap_gradients | (plans.zero_stage == 3) | (plans.dp == 1)
-        left = np.where(even | joined, 1.0, 1.0 / shape.sequence_devices)
-        gradient = self._gradient_bytes * left
-        weight = policy_under(self.machine.software, shape, 0).state.weight * left
-        reduce, gather = CollectiveKind.ALL_REDUCE, CollectiveKind.ALL_GATHER
-        reduces_all = self.machine.software.reduces_all
-        first = reduce if reduces_all else CollectiveKind.REDUCE_SCATTER
-        wanted = (({0: reduce, 1: first}, gradient), ({1: gather, 2: gather}, weight))
-        found: list[tuple[FloatArray, FloatArray]] = []
-        for kinds, bytes_each in wanted:
-            fixed_s, per_parameter_s = np.full((2, len(self), MOST_ALGORITHMS), np.inf)
-            fixed_s[:, 0], per_parameter_s[:] = 0.0, 0.0
-            for zero, kind in kinds.items():
-                wanted_here = (plans.zero_stage == zero) & ~nothing
-                for evenly in (True, False):
-                    here = np.flatnonzero(wanted_here & (even == evenly))
-                    if not len(here):
-                        continue
-                    if evenly:
-                        costs = rectangle_costs_of(kind, parts[:, here], cluster)
-                    else:
-                        costs = collective_costs_of(kind, sizes[here], strides[here], cluster)
-                    algorithms = np.arange(len(costs.fixed_s))
-                    fixed_s[here] = np.inf
-                    fixed_s[here[:, None], algorithms] = costs.fixed_s.T
-                    finite = np.where(np.isfinite(costs.per_byte_s), costs.per_byte_s, 0.0)
-                    per_parameter_s[here[:, None], algorithms] = finite.T * bytes_each[here, None]
-            found.append((fixed_s, per_parameter_s))
-        fixed, per_parameter = (
-            np.stack([each[which] for each in found], axis=1) for which in range(2)
-        )
-        return fixed, per_parameter
-
     @cached_property
     def tied_s(self) -> FloatArray:
         """All-reduce of tied parameters' gradients between first and last stage, shape (plans,)."""
@@ -388,17 +356,25 @@ class ShapePlans:
 
     def degrees_key(self, index: int) -> DegreesKey:
         """What decides the prices of stages under plan ``index``."""
-        plans, part = self.plans, index // AT_ONCE
-        waiting = int(plans.pp[index] * plans.dp[index]) if self.machine.variation else 0
+        plans = self.plans
         return DegreesKey(
             dp=int(plans.dp[index]),
             zero_stage=int(plans.sharding[index]),
             overlap=bool(plans.overlap_gradients[index]),
-            groups=(part, int(self._many_rates(part).group[index % AT_ONCE])),
+            groups=self._groups_number(index),
             single=bool(plans.pp[index] == 1),
             in_flight=int(self._kept_in_flight[index]),
-            groups_of_devices=waiting,
         )
+
+    def _groups_number(self, index: int) -> int:
+        """The same of plans whose collectives over replicas cost the same."""
+        part, known = index // AT_ONCE, self._groups
+        rates = self._many_rates(part)
+        if part not in self._numbers:
+            every = zip(*rates.groups, strict=True)
+            costs = (b"".join(each.tobytes() for each in group) for group in every)
+            self._numbers[part] = [known.setdefault(each, len(known)) for each in costs]
+        return self._numbers[part][int(rates.group[index % AT_ONCE])]
 
     @cached_property
     def _kept_in_flight(self) -> IntArray:
@@ -417,6 +393,13 @@ class ShapePlans:
         wanted = np.ones(len(graph.examples), np.bool_) if fits is None else fits
         fill_prices(self.rates(index), times, graph.sizes, shared, wanted, priced)
         return priced
+
+    def passes(self, index: int, times: StageTimes) -> tuple[FloatArray, FloatArray]:
+        """Forward and backward passes of every stage with ``times`` under plan ``index``, without
+        data-parallel communication, shape (kinds,) each."""
+        forward_s, backward_s = np.empty((2, len(self.stages.examples)))
+        fill_passes(self.rates(index), times, self.stages.sizes, forward_s, backward_s)
+        return forward_s, backward_s
 
     def after_passes(self, index: int) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Synchronisation, step and bytes (all but activations) of every stage under plan
@@ -445,18 +428,23 @@ class ShapePlans:
 
     def links(self, index: int) -> Links:
         """Messages of plan ``index``."""
-        if index not in self._links:
-            self._links[index] = self._links_of(self.plans.plan(index))
-        return self._links[index]
+        part, boundaries = index // AT_ONCE, int(self.plans.pp[index]) - 1
+        if part not in self._tiers:
+            rows = np.arange(part * AT_ONCE, min(len(self), (part + 1) * AT_ONCE))
+            self._tiers[part] = self.plans.some(rows).boundary_tiers(self.machine.cluster)
+        crossed = self._tiers[part][index % AT_ONCE, :boundaries]
+        key = crossed.tobytes()
+        if key not in self._links:
+            self._links[key] = self._links_over(crossed.astype(np.int64)[::-1])
+        return self._links[key]
 
-    def _links_of(self, plan: UniformPlan) -> Links:
-        tables = self.message_tables
-        tiers_crossed = Messages(plan, self.machine.cluster).boundary_tiers()
-        crossed = tiers_crossed[: plan.pp - 1].astype(np.int64)[::-1]
-        kind_of = np.ascontiguousarray(crossed) if len(crossed) else np.zeros(1, np.int64)
+    def _links_over(self, tiers: IntArray) -> Links:
+        """Messages over boundaries of ``tiers``, the last stage's first."""
+        kind_of = np.ascontiguousarray(tiers) if len(tiers) else np.zeros(1, np.int64)
+        stages = len(tiers) + 1
         # As of the deepest plan, whose first rows are those of the others
-        if len(crossed) and (crossed == crossed[0]).all():
-            least_s = self._least_messages(np.full(self.most_stages, crossed[0]))[: plan.pp]
+        if len(tiers) and (tiers == tiers[0]).all():
+            least_s = self._least_messages(np.full(self.most_stages, tiers[0]))[:stages]
         else:
-            least_s = self._least_messages(kind_of)[: plan.pp]
-        return Links(tables, kind_of, least_s)
+            least_s = self._least_messages(kind_of)[:stages]
+        return Links(self.message_tables, kind_of, least_s)

@@ -132,6 +132,23 @@ def test_plans_bounds_and_statuses_are_those_of_enumeration(
         assert iteration.memory_bytes == pytest.approx(found.memory_bytes, rel=1e-12)
 
 
+def test_bounds_count_what_zero_sends_in_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    higher = 0
+    for seed in range(700, 712):
+        for tried in parts_of(random_case(seed, most_layers=4), monkeypatch):
+            shared = tried.part.plans
+            sent = np.flatnonzero(shared.bounds.pass_parameter_s > 0.0)
+            assert np.all(shared.plans.zero_stage[sent] >= 2)
+            assert not shared.plans.overlap_gradients[sent].any()
+            true_s = np.array([each.iteration_s for each in tried.enumerated])
+            with_s = tried.plans.bounds_s
+            assert np.all(with_s <= true_s * CLOSE)
+            nothing_sent = shared.bounds._replace(pass_parameter_s=np.zeros(len(shared)))
+            monkeypatch.setitem(vars(shared), "bounds", nothing_sent)
+            higher += int(np.sum(with_s[sent] > tried.plans.bounds_s[sent] * CLOSE))
+    assert higher
+
+
 @pytest.mark.parametrize("seed", range(730, 740))
 def test_an_incumbent_stops_what_cannot_beat_it(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for tried in parts_of(random_case(seed, most_layers=4), monkeypatch):
