@@ -195,6 +195,7 @@ def _default(entry: Field[Any]) -> str:
     return "none"
 
 
+@cache
 def _comments(record: type[Any]) -> Mapping[str, str]:
     """The comment above, within or behind each field, inherited ones too."""
     inherited = [_comments(each) for each in record.__mro__[1:] if is_dataclass(each)]
