@@ -31,13 +31,13 @@ TOGETHER = (  # one worker takes all files that begin so
 LONGEST_FIRST = (
     "tests/phaze/validation/test_validation.py",
     "tests/phaze/studies/sweep/test_sweep_disturbed.py",
-    "tests/fuzzing/test_fuzzer.py",
     "tests/Solver/designs/test_kill.py",
     "tests/Solver/designs/test_whole_search.py",
     "tests/phaze/studies/explain",
     "tests/phaze/report",
     "tests/phaze/studies/sweep",
     "tests/phaze/cli",
+    "tests/fuzzing/test_fuzzer.py",  # finds compiled what the others have compiled
     "tests/GraphExtractor/test_user_module.py",
 )
 
