@@ -54,6 +54,7 @@ SCALED = "phaze_tries_more_examples"
 MORE_EXAMPLES = 10  # that a thorough session tries of tests with a number of their own
 FEWER_EXAMPLES = 2  # a usual session tries one in so many, but not fewer than
 LEAST_EXAMPLES = 20
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,6 +70,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("thorough" if config.getoption("--thorough") else "default")
     os.environ[user_cache.SETTING] = ""  # no test gets from others what it is to make
+    if config.getoption("numprocesses", None):
+        # Before workers start, which share the cores: threads of a product that is small wait for
+        # each other longer than they compute.
+        os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -188,6 +193,21 @@ def _confirmed_once(request: pytest.FixtureRequest) -> Iterator[None]:
         patch.setattr(
             "Solver.designs.confirmed_schedules.confirm_with_ilp", ConfirmedOnce(confirm_with_ilp)
         )
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _priced_once(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Price the same product on the same cores once in this process, as ``_confirmed_once``."""
+    if not any(SEARCHING & {*item.path.parts} for item in request.session.items):
+        yield
+        return
+    from Estimator.chips.tensor_core import TensorCoreModel
+    from tests.builders.prices import PricedOnce
+
+    priced = PricedOnce(TensorCoreModel.estimate)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TensorCoreModel, "estimate", lambda model, work: priced(model, work))
         yield
 
 

@@ -80,7 +80,7 @@ def meaning_of(record: type[Any], name: str) -> str:
     hint = get_type_hints(record, include_extras=True)[name]
     about = next((each for each in get_args(hint) if isinstance(each, About)), None)
     axis = about.help if about is not None and about.key in {"", name} else ""
-    home = owner_of(record, name)
+    home: type = owner_of(record, name)
     sentences = [
         axis or _comments(home).get(name, ""),
         *_named_in(inspect.getdoc(home) or "", name),
@@ -195,6 +195,7 @@ def _default(entry: Field[Any]) -> str:
     return "none"
 
 
+@cache
 def _comments(record: type[Any]) -> Mapping[str, str]:
     """The comment above, within or behind each field, inherited ones too."""
     inherited = [_comments(each) for each in record.__mro__[1:] if is_dataclass(each)]

@@ -11,6 +11,7 @@ others. The session ends and fails whatever a worker dies of.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -30,13 +31,13 @@ TOGETHER = (  # one worker takes all files that begin so
 LONGEST_FIRST = (
     "tests/phaze/validation/test_validation.py",
     "tests/phaze/studies/sweep/test_sweep_disturbed.py",
-    "tests/fuzzing/test_fuzzer.py",
     "tests/Solver/designs/test_kill.py",
     "tests/Solver/designs/test_whole_search.py",
     "tests/phaze/studies/explain",
     "tests/phaze/report",
     "tests/phaze/studies/sweep",
     "tests/phaze/cli",
+    "tests/fuzzing/test_fuzzer.py",  # finds compiled what the others have compiled
     "tests/GraphExtractor/test_user_module.py",
 )
 
@@ -58,9 +59,12 @@ def scope_of(nodeid: str) -> str:
 
 def turn_of(nodeid: str) -> int:
     """When it is the turn of this test; those of equal turns stay in the order of their files."""
-    turns = (
-        turn for turn, place in enumerate(LONGEST_FIRST) if file_of(nodeid).is_relative_to(place)
-    )
+    return _turn_of_file(file_of(nodeid))
+
+
+@cache
+def _turn_of_file(file: PurePosixPath) -> int:
+    turns = (turn for turn, place in enumerate(LONGEST_FIRST) if file.is_relative_to(place))
     return next(turns, len(LONGEST_FIRST))
 
 

@@ -284,7 +284,7 @@ def test_at_whatever_moment_it_comes_the_status_is_one_of_a_command(
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {str(REPOSITORY)!r})
-sys.argv = ["phaze", "list", "devices"]
+sys.argv = ["phaze", "list", "software"]
 left = int(os.environ["CALLS"])
 def count(frame, event, argument, os=os, signal=signal):
     global left
