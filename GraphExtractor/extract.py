@@ -3,9 +3,10 @@
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 
@@ -18,6 +19,7 @@ from GraphExtractor.graph import GraphKey, ModelGraph, StageCuts, TensorLayout
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModules, each_layer_module
 from GraphExtractor.layers import layers_of
+from GraphExtractor.meta_mode import MetaMode
 from GraphExtractor.model_work import division_of, padded_tables
 from GraphExtractor.models.base import ModelFamily, TransformerFamily
 from GraphExtractor.models.registry import canonical_name, find_model
@@ -92,20 +94,21 @@ def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """A model of ``family`` on fake tensors, with its layers; tracing changes it in place."""
+    """A model of ``family`` on tensors of ``mode``, with its layers; tracing changes it."""
 
     key: GraphKey
     family: ModelFamily
-    fake: FakeMode
+    mode: FakeMode | MetaMode
     model: torch.nn.Module
     modules: LayerModules
 
     @staticmethod
     def of(key: GraphKey, family: ModelFamily) -> "BuiltModel":
         """Build it; raises PhazeError as ``build_model``."""
-        fake = FakeMode()
-        model = build_model(key, family, fake)
-        return BuiltModel(key, family, fake, model, family.layer_modules(model))
+        on_meta = family.described and not family.asks_values
+        mode = MetaMode() if on_meta else FakeMode()
+        model = build_model(key, family, mode)
+        return BuiltModel(key, family, mode, model, family.layer_modules(model))
 
     def representatives(self, ahead: int = 2) -> dict[str, Representatives]:
         """Blocks to trace of every stack."""
@@ -139,7 +142,7 @@ class BuiltModel:
         key, model = self.key, self.model
         with (
             default_dtype(key.dtype),
-            self.fake,
+            self.mode,
             substituted_operators(key.attention),
             KnownValues(),
         ):
@@ -167,7 +170,7 @@ class BuiltModel:
         layer_modules = each_layer_module(model, self.modules)
         tables = self._tables()
         whole = {name: parameter.numel() for name, parameter in model.named_parameters()}
-        with default_dtype(key.dtype), self.fake:
+        with default_dtype(key.dtype), self.mode:
             first = model.get_submodule(layer_modules[0].path) if layer_modules else model
             if key.layout is TensorLayout.TWO_D:
                 assert isinstance(family, TransformerFamily)  # others are refused
@@ -182,7 +185,7 @@ class BuiltModel:
             layer_modules,
             inputs,
             lambda traced, values: family.loss(traced, values, entropy),
-            self.fake,
+            self.mode,
             key.attention,
             SharedTokens.of(key),
             drop_unused=family.drops_unused,
@@ -245,14 +248,16 @@ def reduced(model: torch.nn.Module, family: ModelFamily) -> torch.nn.Module:
     return model
 
 
-def build_model(key: GraphKey, family: ModelFamily, fake: FakeMode) -> torch.nn.Module:
-    """Build a model at full size on fake tensors: no weights, no memory.
+def build_model(
+    key: GraphKey, family: ModelFamily, mode: AbstractContextManager[Any]
+) -> torch.nn.Module:
+    """Build a model at full size on the tensors of ``mode``: no weights, no memory.
 
     Raises: PhazeError: torch or transformers are older than any that was tested.
     """
     check_versions("torch", "transformers")
     attention = register_attention(key.attention, SharedTokens.of(key))
-    with default_dtype(key.dtype), quiet_transformers(), fake, no_init_weights():
+    with default_dtype(key.dtype), quiet_transformers(), mode, no_init_weights():
         model = family.build(key, family.padded_vocabulary(key.tp), attention)
         if hasattr(model, "tie_weights"):
             model.tie_weights()  # skipped by no_init_weights

@@ -1,5 +1,8 @@
-"""The mode in which models are built and traced: tensors have shapes and types, and no memory."""
+"""The mode in which models whose code may do anything are built and traced: tensors have shapes
+and types, and no memory.
+"""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from GraphExtractor.torch_internals import FakeTensorMode
@@ -21,3 +24,7 @@ class FakeMode(FakeTensorMode):  # type: ignore[misc]
 
     def __deepcopy__(self, memo: Any) -> "FakeMode":
         return self
+
+    def run(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
+        """What an operator gives."""
+        return function(*arguments, **named)

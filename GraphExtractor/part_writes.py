@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator as python_operator
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +19,7 @@ import torch
 from torch.fx import Node
 
 from GraphExtractor.graph import DTYPE_BYTES
-from GraphExtractor.torch_internals import OpOverload
+from GraphExtractor.torch_internals import FakeTensor, OpOverload
 from GraphExtractor.tracing import TracedStep, drop_unread
 from GraphExtractor.user_lines import line_of
 from GraphExtractor.values import is_view, tensors_of
@@ -126,8 +127,8 @@ class _Rewriting:
         own, own_named = torch.fx.node.map_arg(
             (tuple(arguments), dict(named)), lambda operand: operand.meta["val"]
         )
-        fake = next(tensors_of(like.meta["val"])).fake_mode
-        with fake:
+        known = next(tensors_of(like.meta["val"]))
+        with known.fake_mode if isinstance(known, FakeTensor) else nullcontext():
             node.meta["val"] = target(*own, **own_named)
         self.origins[node] = self.origins[like]
         return node

@@ -8,7 +8,7 @@ of the graph. Nodes carry what ``torch.fx.traceback`` keeps at the time: ``custo
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -28,17 +28,20 @@ from GraphExtractor.torch_internals import (
 )
 
 _DEVICE = torch.ops.prim.device.default
+Run = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]  # an operator, what it is given
 _LIFT, _LIFTED = torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Records what runs while it is active into ``graph``, of ``inputs`` that are there before.
 
-    Other tensors that nothing made are ``constants``, by the name of their attribute.
+    ``run`` gives what an operator does, where that is not what torch does at once. Other tensors
+    that nothing made are ``constants``, by the name of their attribute.
     """
 
-    def __init__(self, inputs: Sequence[torch.Tensor]) -> None:
+    def __init__(self, inputs: Sequence[torch.Tensor], run: Run | None = None) -> None:
         super().__init__()
+        self._run = run or (lambda function, arguments, named: function(*arguments, **named))
         self.graph = Graph()
         self.constants: dict[str, torch.Tensor] = {}
         # autograd does otherwise with gradients that somebody holds
@@ -72,7 +75,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             with self:  # autograd, which takes operators apart, is not there
                 return function.decompose(*arguments, **named)
         read = self._read(arguments), self._read(named)
-        result = function(*arguments, **named)
+        result = self._run(function, arguments, named)
         self._keep(self._call(_LIFTED if function is _LIFT else function, *read), result)
         return result
 

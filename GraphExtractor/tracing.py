@@ -1,8 +1,8 @@
-"""One training step, forward and backward, traced on fake tensors: no weights, no device.
+"""One training step, forward and backward, traced on tensors without memory: no weights, no device.
 
-Method: forward + ``torch.autograd.grad`` on fake CPU tensors, recorded. Every forward node is
-stamped with its layer and module path by hooks; every backward node carries the autograd
-sequence number of the forward node it differentiates.
+Method: forward + ``torch.autograd.grad``, recorded. Every forward node is stamped with its layer
+and module path by hooks; every backward node carries the autograd sequence number of the forward
+node it differentiates.
 """
 
 import logging
@@ -22,9 +22,11 @@ from GraphExtractor import recording
 from GraphExtractor.attention import whole_operators
 from GraphExtractor.checkpoints import CHECKPOINTS, Checkpoint, CheckpointedPart
 from GraphExtractor.context_parallel import UNSHARED, SharedTokens
+from GraphExtractor.fake_mode import FakeMode
 from GraphExtractor.graph import Attention
 from GraphExtractor.known_values import KnownValues
 from GraphExtractor.layer_modules import LayerModule
+from GraphExtractor.meta_mode import MetaMode
 from GraphExtractor.model_work import WHOLE, Division
 from GraphExtractor.recording import Recorder
 from GraphExtractor.scans import whole_scans
@@ -32,7 +34,6 @@ from GraphExtractor.segments import LayerPlace, Stamp, segments, with_inner_cuts
 from GraphExtractor.sparse_rows import sparse_gradients
 from GraphExtractor.torch_internals import (
     DataDependentOutputException,
-    FakeTensorMode,
     GuardOnDataDependentSymNode,
     setup_stacktrace_preservation_hooks,
     traceback,
@@ -178,7 +179,7 @@ def trace_step(
     layer_modules: Sequence[LayerModule],
     inputs: Mapping[str, torch.Tensor],
     loss_of: LossOf,
-    fake: FakeTensorMode,
+    mode: FakeMode | MetaMode,
     attention: Attention,
     shared: SharedTokens = UNSHARED,
     *,
@@ -201,14 +202,14 @@ def trace_step(
     stamper = Stamper(model, layer_modules)
 
     step = StepLoss(model, loss_of)
-    recorder = Recorder([*parameters.values(), *inputs.values()])
+    recorder = Recorder([*parameters.values(), *inputs.values()], mode.run)
 
     def so_far() -> str:
         return f"tracing {name}: {len(recorder.graph.nodes):,} operators, {stamper.place()}"
 
     try:
         with ExitStack() as active:
-            for each in (fake, traceback.preserve_node_meta(), said_while(so_far), recorder):
+            for each in (mode, traceback.preserve_node_meta(), said_while(so_far), recorder):
                 active.enter_context(each)
             if undescribed:
                 remember = partial(remember_lines, StepLoss.forward.__code__)

@@ -71,6 +71,9 @@ class ModelFamily(ABC):
     blocks: ClassVar[tuple[str, ...]]  # paths of the lists holding the repeated layers
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan()
     described: ClassVar[bool] = True  # layers and shapes are known, not looked for in the model
+    asks_values: ClassVar[bool] = (
+        False  # its code asks tensors for values, or whether they are fake
+    )
     couples_rows: ClassVar[bool] = False  # norms over a batch make rows depend on each other
     drops_unused: ClassVar[bool] = False  # parameters without gradient are left out, not refused
     model_type: ClassVar[str] = ""  # of Hugging Face configurations that ``from_config`` reads
