@@ -3,9 +3,21 @@ and types, and no memory.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
-from GraphExtractor.torch_internals import FakeTensorMode
+import torch
+
+from GraphExtractor.torch_internals import FakeTensor, FakeTensorMode
+
+
+def mode_of(tensor: torch.Tensor) -> AbstractContextManager[Any]:
+    """The mode that operators on a traced ``tensor`` are run in."""
+    if isinstance(tensor, FakeTensor):
+        mode: AbstractContextManager[Any] = tensor.fake_mode
+    else:
+        mode = tensor.device
+    return mode
 
 
 class FakeMode(FakeTensorMode):  # type: ignore[misc]

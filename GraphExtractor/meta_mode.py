@@ -1,9 +1,9 @@
 """The mode in which described models are built and traced: tensors of torch's device ``meta``.
 
 A fake tensor answers whatever code may ask of one on the CPU, which takes torch several times as
-long as the work itself. Described models ask for shapes and types alone, which tensors without
-memory have. What an operator gives for tensors of the same shapes, strides and types is found once
-in a process: blocks are alike, and graphs of other sizes share most of it.
+long as the work itself. Most described models ask for shapes and types alone, which tensors
+without memory have. What an operator gives for tensors of the same shapes, strides and types is
+found once in a process: blocks are alike, and graphs of other sizes share most of it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import torch
+
+from GraphExtractor.torch_internals import DataDependentOutputException
 
 _META = torch.device("meta")
 # keep statistics in the type of their input, as they do on a CPU
@@ -46,7 +48,7 @@ class _Other(NamedTuple):
 
 
 class MetaMode:
-    """While active, tensors are made without memory. Code that asks for values fails."""
+    """While active, tensors are made without memory."""
 
     def __enter__(self) -> MetaMode:
         _META.__enter__()
@@ -56,7 +58,12 @@ class MetaMode:
         _META.__exit__(*error)
 
     def run(self, function: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """What an operator gives, of which nothing is computed."""
+        """What an operator gives, of which nothing is computed.
+
+        Raises: DataDependentOutputException: it gives the value of a tensor.
+        """
+        if torch.Tag.data_dependent_output in function.tags:
+            raise DataDependentOutputException(function)
         if not _makes_all(function):
             return function(*arguments, **named)
         asked = tuple([_asked(each) for each in arguments])

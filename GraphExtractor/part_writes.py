@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import operator as python_operator
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -18,8 +17,9 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from GraphExtractor.fake_mode import mode_of
 from GraphExtractor.graph import DTYPE_BYTES
-from GraphExtractor.torch_internals import FakeTensor, OpOverload
+from GraphExtractor.torch_internals import OpOverload
 from GraphExtractor.tracing import TracedStep, drop_unread
 from GraphExtractor.user_lines import line_of
 from GraphExtractor.values import is_view, tensors_of
@@ -127,8 +127,7 @@ class _Rewriting:
         own, own_named = torch.fx.node.map_arg(
             (tuple(arguments), dict(named)), lambda operand: operand.meta["val"]
         )
-        known = next(tensors_of(like.meta["val"]))
-        with known.fake_mode if isinstance(known, FakeTensor) else nullcontext():
+        with mode_of(next(tensors_of(like.meta["val"]))):
             node.meta["val"] = target(*own, **own_named)
         self.origins[node] = self.origins[like]
         return node

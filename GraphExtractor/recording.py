@@ -70,7 +70,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         if function is _DEVICE and isinstance(arguments[0], FakeTensor):
             return arguments[0].fake_device  # asked for more often than anything is computed
         if function is _DEVICE or torch.Tag.data_dependent_output in function.tags:
-            return function(*arguments, **named)  # which is no tensor
+            return self._run(function, arguments, named)  # which is no tensor
         if torch.is_inference_mode_enabled() and has_parts(function):
             with self:  # autograd, which takes operators apart, is not there
                 return function.decompose(*arguments, **named)

@@ -18,7 +18,7 @@ import torch
 from torch.fx import Node
 from torch.nn.modules import module as module_hooks
 
-from GraphExtractor import recording
+from GraphExtractor import meta_mode, recording
 from GraphExtractor.attention import whole_operators
 from GraphExtractor.checkpoints import CHECKPOINTS, Checkpoint, CheckpointedPart
 from GraphExtractor.context_parallel import UNSHARED, SharedTokens
@@ -222,7 +222,8 @@ def trace_step(
             weights = list(parameters.values())
             recorder.end(torch.autograd.grad(loss, weights, allow_unused=True))
     except (DataDependentOutputException, GuardOnDataDependentSymNode) as error:
-        libraries = (str(Path(torch.__file__).parent), __file__, recording.__file__)
+        ours = recording.__file__, meta_mode.__file__
+        libraries = (str(Path(torch.__file__).parent), __file__, *ours)
         frames = extract_tb(error.__traceback__)
         own = [frame for frame in frames if not frame.filename.startswith(libraries)]
         raise InputError(

@@ -13,6 +13,7 @@ from GraphExtractor.derived_sharding.layout_rules import piece_sizes, slice_rang
 from GraphExtractor.derived_sharding.propagation import Propagation
 from GraphExtractor.derived_sharding.rules import names_in, splits_product_from_bias
 from GraphExtractor.derived_sharding.specs import MIXED, PARTIAL, Shard, Spec, local_shape, shape_of
+from GraphExtractor.fake_mode import mode_of
 from GraphExtractor.torch_internals import pytree
 from GraphExtractor.tracing import NodeOrigin, TracedStep
 from GraphExtractor.values import argument, operator_name
@@ -42,7 +43,7 @@ class _Rewriter:
         # what backward nodes differentiate, where a node is not simply copied
         self.links: dict[Node, Node] = {}
         self.origins: dict[Node, NodeOrigin] = {}
-        self.mode = next(iter(step.parameters)).meta["val"].fake_mode
+        self.mode = mode_of(next(iter(step.parameters)).meta["val"])
 
     def run(self) -> TracedStep:
         copies = self.copies

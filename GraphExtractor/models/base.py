@@ -71,9 +71,7 @@ class ModelFamily(ABC):
     blocks: ClassVar[tuple[str, ...]]  # paths of the lists holding the repeated layers
     plan: ClassVar[TensorParallelPlan] = TensorParallelPlan()
     described: ClassVar[bool] = True  # layers and shapes are known, not looked for in the model
-    asks_values: ClassVar[bool] = (
-        False  # its code asks tensors for values, or whether they are fake
-    )
+    asks_values: ClassVar[bool] = True  # its code may ask tensors for more than shapes and types
     couples_rows: ClassVar[bool] = False  # norms over a batch make rows depend on each other
     drops_unused: ClassVar[bool] = False  # parameters without gradient are left out, not refused
     model_type: ClassVar[str] = ""  # of Hugging Face configurations that ``from_config`` reads
@@ -217,6 +215,7 @@ class TransformerFamily(ModelFamily):
     or of heads, tables and what is done to each element, around attention.
     """
 
+    asks_values: ClassVar[bool] = False
     divides_twice: ClassVar[bool] = False  # whether a 2D layout can divide it
 
     hidden: int
@@ -272,6 +271,7 @@ class LanguageModelFamily(TransformerFamily):
 class ImageClassifierFamily(ModelFamily):
     """A model that tells the classes of images apart; a sample is an image and its class."""
 
+    asks_values: ClassVar[bool] = False
     classes: int = 1000  # of ImageNet
 
     @classmethod

@@ -109,7 +109,7 @@ class MegatronBert(Bert):
     """MegatronBertForPreTraining (Shoeybi et al. 2019): layer norms in the residual branches."""
 
     model_type: ClassVar[str] = "megatron-bert"
-    asks_values: ClassVar[bool] = True  # whether tokens are padding, and its mask hides nothing
+    asks_values: ClassVar[bool] = True  # whether tokens are padding, and a mask hides nothing
     plan: ClassVar[TensorParallelPlan] = replace(Bert.plan, first="bert.embeddings.dropout")
     # what a configuration leaves out has the size of the large model
     keys: ClassVar[Mapping[str, ConfigSize]] = {

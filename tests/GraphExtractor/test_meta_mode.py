@@ -13,6 +13,7 @@ from GraphExtractor.fake_mode import FakeMode
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.meta_mode import MetaMode
 from GraphExtractor.models.registry import listed_models
+from GraphExtractor.torch_internals import DataDependentOutputException
 from tests.GraphExtractor.test_size_laws import every_division
 
 aten = torch.ops.aten
@@ -67,3 +68,11 @@ def test_gradients_that_nobody_asks_for_are_none() -> None:
     asked = hidden, hidden, [8], statistic, statistic, None, None, [True, False, False]
     found = mode.run(aten.native_layer_norm_backward.default, asked, {})
     assert found[0].shape == (4, 8) and found[1:] == (None, None)
+
+
+def test_a_value_of_a_tensor_is_refused() -> None:
+    mode = MetaMode()
+    with mode:
+        number = torch.empty(())
+    with pytest.raises(DataDependentOutputException):
+        mode.run(aten._local_scalar_dense.default, (number,), {})
