@@ -56,27 +56,33 @@ def cold_and_warm(name: str, asked: str) -> tuple[Row, Row]:
     return Row(f"{name}, cold", words), Row(f"{name}, warm", words, prepared=words)
 
 
+def search_rows(name: str, asked: str) -> tuple[Row, ...]:
+    """As ``cold_and_warm``, and with all but the answer there, as for another folder."""
+    first, second = (f"{asked} --output {{folder}}/{each}" for each in ("first", "second"))
+    return (*cold_and_warm(name, asked), Row(f"{name}, other folder", second, prepared=first))
+
+
 def in_process(name: str, asked: str, unit: str = Figure.CPU.value) -> Row:
     """A figure that a program takes with the graph held."""
     return Row(name, asked, Figure.STATED, program=True, stated=unit)
 
 
 ROWS = (
-    *cold_and_warm("bertlarge", "run_solver --model bertlarge --micro-batch-size 1 2 4"),
+    *search_rows("bertlarge", "run_solver --model bertlarge --micro-batch-size 1 2 4"),
     Row(
         "bertlarge until answered",
         "run_solver --model bertlarge --micro-batch-size 1 2 4 8 --output {folder}",
         Figure.ANSWERED,
     ),
-    *cold_and_warm("mixtral", "run_solver --model mixtral-8x7b --tp 8"),
+    *search_rows("mixtral", "run_solver --model mixtral-8x7b --tp 8"),
     Row(
         "deepseek, graph there",
         f"run_solver {DEEPSEEK} --output {{folder}}",
         Figure.WALL,
         f"extract_graph {DEEPSEEK} --output {{folder}}",
     ),
-    *cold_and_warm("search of 128 devices", SEARCH_128),
-    *cold_and_warm(
+    *search_rows("search of 128 devices", SEARCH_128),
+    *search_rows(
         "layouts of a small gpt",
         "run_solver --model gpt:layers=4,hidden=256,heads=4 --layout auto --device h100 "
         "--devices 16",

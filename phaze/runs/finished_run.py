@@ -29,7 +29,7 @@ from phaze_common.run_files import (
     run_document,
 )
 from phaze_common.run_files import unreadable as _unreadable
-from phaze_common.sealed import KEY, is_as_written
+from phaze_common.sealed import KEY, digest_of, is_as_written
 from phaze_common.setting_fields import Mode
 from phaze_common.settings import ALL
 from Solver.designs.schedule_records import KeptSchedule, KeptSchedules, KeptTensor, PricedOperator
@@ -130,6 +130,21 @@ def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> Fin
         run_code,
         study_edited=STUDY in files.edited,
     )
+
+
+def answer_there(folder: Path, question: str, study: bytes) -> SearchResult | None:
+    """What the run in ``folder`` found, where it answered ``question`` with the settings ``study``
+    and all that it wrote is there as it wrote it; else None."""
+    try:
+        files = _RunReader(folder)
+        written = files.manifest.files
+        if files.manifest.question != question or written.get(STUDY) != digest_of(study):
+            return None
+        if any(digest_of(_content(folder / name)) != digest for name, digest in written.items()):
+            return None
+        return _result(files.mapping(BEST), folder / BEST)
+    except InputError:
+        return None
 
 
 class _RunReader:

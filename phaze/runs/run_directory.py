@@ -113,7 +113,8 @@ class Manifest(Origin):
     of its own.
 
     ``parts`` says how its space was divided, where it was. ``first_best`` is the digest of
-    best.json before what limits the answer was added to it.
+    best.json before what limits the answer was added to it. ``question`` is the content key of all
+    that decides the answer, once everything is there that was asked for.
     """
 
     schedule_solver: str  # that scheduled the operators
@@ -126,6 +127,7 @@ class Manifest(Origin):
     parts: PartsRecord | None = None
     files: dict[str, str] = field(default_factory=dict)
     first_best: str = ""
+    question: str = ""
 
     def has_written(self, name: str, content: bytes) -> bool:
         """Whether the run wrote a file of such a name and content."""
@@ -300,6 +302,9 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> RunFiles:
         buffer = io.BytesIO()
         table.to_parquet(buffer, index=False, compression="zstd")
         contents[f"{name}.parquet"] = buffer.getvalue()
+    if csv:
+        for name, table in ((DESIGNS_CSV, files.designs), (PLANS_CSV, files.plans)):
+            contents[name] = table.to_csv(index=False).encode()
     best = best_json(files.result)
     digests = {name: digest_of(content) for name, content in {**contents, BEST: best}.items()}
     manifest = replace(files.manifest, files=digests)
@@ -309,9 +314,6 @@ def write_run(folder: Path, files: RunFiles, *, csv: bool) -> RunFiles:
     write_atomically(folder / MANIFEST, manifest.sealed())
     for name, content in contents.items():
         write_atomically(folder / name, content)
-    if csv:
-        for name, table in ((DESIGNS_CSV, files.designs), (PLANS_CSV, files.plans)):
-            write_atomically(folder / name, table.to_csv(index=False).encode())
     write_atomically(folder / BEST, best)
     return replace(files, manifest=manifest)
 
@@ -333,11 +335,9 @@ def has_answer(folder: Path, result: SearchResult) -> bool:
     return bool(there.get("value") == best.value)
 
 
-def add_to_run(
-    folder: Path, written: Manifest, result: SearchResult, phases: tuple[PhaseRecord, ...]
-) -> None:
-    """Write the ``result`` of a run with what was found since its manifest was ``written``; it took
-    the ``phases`` in all.
+def add_to_run(folder: Path, written: Manifest, result: SearchResult) -> None:
+    """Write the ``result`` of a run with what was found since its manifest was ``written``, which
+    says more now of what the run took and answers.
 
     The manifest knows both before one takes the place of the other, so that the run is whole at
     every moment.
@@ -350,7 +350,6 @@ def add_to_run(
         written,
         files={**digests, BEST: digest_of(best)},
         first_best=digests[BEST],
-        phases=phases,
     )
     write_atomically(folder / MANIFEST, manifest.sealed())
     write_atomically(folder / BEST, best)

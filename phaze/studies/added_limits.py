@@ -8,9 +8,10 @@ from phaze.runs.finished_run import FinishedRun, open_run
 from phaze.runs.run_directory import add_to_run
 from phaze.settings.problem import hardware_report
 from phaze.settings.request import Request
+from phaze.studies.context import search_context
 from phaze.studies.explain.repeat import repeating, request_of
 from phaze.studies.parts import joined_again
-from phaze.studies.search_run import search_context, with_limits
+from phaze.studies.written_answer import with_limits
 from phaze_common.errors import InputError
 from phaze_common.files import check_writable
 from phaze_common.progress import Progress
@@ -47,7 +48,7 @@ def add_limits(run: FinishedRun, progress: Progress) -> FinishedRun:
     assert found is not None  # there is a best design
     result = replace(result, best=found)
     phases = (*run.manifest.phases, *context.phases[there:])
-    add_to_run(run.folder, run.manifest, result, phases)
+    add_to_run(run.folder, replace(run.manifest, phases=phases), result)
     return open_run(run.folder, run.run_code)
 
 

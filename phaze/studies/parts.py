@@ -140,7 +140,7 @@ def run_parts(
     bounds = {each.part: each.bound for each in reports}
     found = tuple(replace(each, bound=bounds.get(each.part)) for each in found)
     parts = PartsRecord(count, named, found)
-    from phaze.studies.search_run import write_answer
+    from phaze.studies.written_answer import write_answer
 
     searched = _joined(request, ended, parts, progress)
     designs = [each.designs for each in ended if len(each.designs)]

@@ -14,8 +14,8 @@ from Estimator.plans.plan import Plan, plan_mapping
 from Estimator.plans.results import Status
 from phaze.settings.problem import hardware_report
 from phaze.settings.request import Request, StatedChunks
+from phaze.studies.context import search_context
 from phaze.studies.evaluation import evaluation_of, prepared
-from phaze.studies.search_run import search_context
 from phaze_common.errors import InputError
 from phaze_common.progress import Progress, SilentProgress
 from phaze_common.setting_fields import Mode

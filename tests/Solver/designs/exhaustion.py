@@ -7,7 +7,7 @@ import numpy as np
 
 from Estimator.plans.layer_costs import PassCosts, moded_layers
 from GraphExtractor.graph import Recompute
-from phaze.studies.search_run import search_context
+from phaze.studies.context import search_context
 from phaze_common.progress import SilentProgress
 from Solver.designs.model_shapes import model_shapes
 from Solver.plans.best_plan import ConfigurationPlans

@@ -83,7 +83,7 @@ def small_study(folder: Path, **changes: object) -> Request:
 def without_limits() -> Iterator[None]:
     """Searches in this process do not look for what limits their best design."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("phaze.studies.search_run.limits_of", lambda run, best, groups: ())
+        patch.setattr("phaze.studies.written_answer.limits_of", lambda run, best, groups: ())
         yield
 
 

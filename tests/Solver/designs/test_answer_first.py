@@ -38,7 +38,7 @@ def test_what_limits_it_is_looked_for_once_the_answer_is_written(
 
     study = small_study(whole, **STUDY).with_settings(output=tmp_path / "out")
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr("phaze.studies.search_run.limits_of", killed)
+        patch.setattr("phaze.studies.written_answer.limits_of", killed)
         solved(study, limits=True)
     found, complete = open_run(tmp_path / "out").result, open_run(whole / "out").result
     assert found.best is not None and complete.best is not None
@@ -86,8 +86,9 @@ def test_a_complete_answer_is_not_given_up_for_one_that_is_not(
     study = small_study(whole, **STUDY).with_settings(output=tmp_path / "out")
     complete = solved(study, limits=True)
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr("phaze.studies.search_run.limits_of", killed)
-        solved(study, limits=True)
+        patch.setattr("phaze.studies.search_run.answer_there", lambda *_: None)
+        patch.setattr("phaze.studies.written_answer.limits_of", killed)
+        run_solver(study, limits=True)
     assert open_run(tmp_path / "out").result.best == complete.best
 
 
@@ -124,3 +125,45 @@ def test_what_limits_an_answer_that_is_not_found_again_is_not_kept_with_it(
     with pytest.raises(InputError, match="has another answer now than when it was run"):
         add_limits(run, SilentProgress())
     assert open_run(tmp_path / "out").result == run.result
+
+
+def test_the_same_question_again_is_answered_from_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> None:
+        raise Killed
+
+    study = small_study(tmp_path / "graphs", **STUDY).with_settings(output=tmp_path / "out")
+    found = solved(study)
+    with monkeypatch.context() as patch:
+        patch.setattr("Solver.designs.search.search", refused)
+        assert run_solver(study) == found
+        for other in ({"force_reextract_model": True}, {"csv": True}):
+            with pytest.raises(Killed):
+                run_solver(study.with_settings(**other))
+        with pytest.raises(Killed):  # it does not say what limits it
+            run_solver(study, limits=True)
+    complete = solved(study, limits=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("Solver.designs.search.search", refused)
+        assert run_solver(study, limits=True) == run_solver(study) == complete
+        monkeypatch.setattr("phaze.studies.sweep.points._code", lambda: "another version")
+        with pytest.raises(Killed):
+            run_solver(study)
+
+
+@pytest.mark.parametrize("name", [BEST, "designs.parquet", "manifest.json", "study.yaml"])
+def test_an_answer_of_which_a_file_is_damaged_is_searched_again(
+    whole: Path, tmp_path: Path, name: str
+) -> None:
+    study = small_study(whole, **STUDY).with_settings(output=tmp_path / "out")
+    found, file = solved(study), tmp_path / "out" / name
+    content = file.read_bytes()
+    file.write_bytes(content.replace(content[20:24], b"oops", 1))
+    if name == "study.yaml":
+        file.write_bytes(content + b"# edited\n")
+    elif name == "manifest.json":
+        file.write_bytes(content.replace(b'"python"', b'"Python"', 1))
+    assert run_solver(study) == found
+    assert file.read_bytes() == content or name == "manifest.json"
+    assert open_run(tmp_path / "out").result == found

@@ -16,7 +16,7 @@ from Estimator.plans.results import Status
 from phaze.runs.finished_run import open_run
 from phaze.settings.request import Request
 from phaze.settings.resolve import resolve
-from phaze.studies.search_run import search_context
+from phaze.studies.context import search_context
 from phaze_common.choices import Objective
 from phaze_common.progress import SilentProgress
 from Solver.designs import large_spaces, pruning_bounds

@@ -19,7 +19,7 @@ from Estimator.plans.results import Status
 from phaze.report.sentences.explanation import explain
 from phaze.runs.finished_run import open_run
 from phaze.settings.problem import hardware_of
-from phaze.studies.search_run import search_context
+from phaze.studies.context import search_context
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
 from Solver.designs.re_solve import priced

@@ -24,8 +24,8 @@ from phaze.runs.finished_run import open_run
 from phaze.settings.problem import hardware_of
 from phaze.settings.request import Request
 from phaze.settings.resolve import resolve
+from phaze.studies.context import search_context
 from phaze.studies.robust.uncertain import Physics, uncertain_constants
-from phaze.studies.search_run import search_context
 from phaze_common.choices import Objective
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress

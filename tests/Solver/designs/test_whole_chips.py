@@ -26,7 +26,7 @@ from phaze.settings.designed_chips import designed_accelerators
 from phaze.settings.problem import hardware_of
 from phaze.settings.request import Request
 from phaze.settings.resolve import resolve
-from phaze.studies.search_run import search_context
+from phaze.studies.context import search_context
 from phaze_common.choices import FrontAxis, Objective
 from phaze_common.errors import InputError
 from phaze_common.numbers import number

@@ -24,7 +24,7 @@ from phaze.runs.finished_run import open_run
 from phaze.settings.problem import space_size
 from phaze.settings.request import Request
 from phaze.settings.resolve import resolve
-from phaze.studies import search_run
+from phaze.studies import context, search_run
 from phaze.studies.added_limits import add_limits
 from phaze.studies.parts import FOLDER, JoinedRun, parted_size, parts_of, run_parts
 from phaze.studies.sweep.executors import Executor, InProcessExecutor, JoblibExecutor
@@ -112,7 +112,7 @@ def test_parts_find_the_best_of_the_whole(
     found = joined(random_request, 3)
     agrees(found.result, whole)
     monkeypatch.setattr(
-        search_run,
+        context,
         "_best_known",
         lambda request: None if request.hardware.space_part is None else SharedIncumbent(),
     )
