@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import time
 from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor
 from functools import partial
@@ -22,7 +23,8 @@ from phaze_common.progress import Advance
 
 logger = logging.getLogger(__name__)
 
-MANY = 24  # to be made: processes of their own start torch, which takes as long as some graphs
+MANY = 24  # that are left to be made: processes of their own start torch
+LONG_S = 12.0  # CPU-seconds of making some here first, about what starting a few processes takes
 
 
 def load_or_extract_all(
@@ -60,9 +62,12 @@ def _make(
 ) -> None:
     # a worker of somebody's has but its share of the cores
     several = (os.cpu_count() or 1) > 1 and multiprocessing.parent_process() is None
-    apart = several and len(keys) >= MANY
-    made = set(_made_apart(keys, folder, force, code, advance) if apart else ())
-    for key in keys:
+    begun_s, made = time.process_time(), set[GraphKey]()
+    for place, key in enumerate(keys):
+        left = keys[place:]
+        if several and len(left) >= MANY and time.process_time() - begun_s >= LONG_S:
+            made.update(_made_apart(left, folder, force, code, advance))
+            several = False
         graph = load_or_extract(key, folder, force and key not in made, code)
         if key in made:
             warn_of(graph, find_model(key.model))
