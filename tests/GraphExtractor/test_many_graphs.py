@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -53,7 +54,7 @@ def test_processes_start_where_graphs_take_long(
 
     monkeypatch.setattr(many, "MANY", 2)
     monkeypatch.setattr(many, "in_processes", here)
-    monkeypatch.setattr(many.logging, "disable", lambda: None)
+    monkeypatch.setattr(logging, "disable", lambda: None)
     spent_s = iter((0.0, 1.0, many.LONG_S))
     clock = SimpleNamespace(process_time=lambda: next(spent_s))
     monkeypatch.setattr(many, "time", clock)
