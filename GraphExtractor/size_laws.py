@@ -83,7 +83,7 @@ def _taken_apart(graph: ModelGraph) -> tuple[list[Any], list[int]]:
 
     def take(values: tuple[Any, ...]) -> None:
         for value in values:
-            kind = type(value)
+            kind: Any = type(value)
             if kind is int:
                 form.append(int)
                 numbers.append(value)
@@ -102,7 +102,7 @@ def _taken_apart(graph: ModelGraph) -> tuple[list[Any], list[int]]:
 
 def _put_together(value: Any, numbers: Iterator[int]) -> Any:
     """``value`` with its numbers in order."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind is int:
         return next(numbers)
     if kind is tuple:
