@@ -111,15 +111,15 @@ def _put_together(value: Any, numbers: Iterator[int]) -> Any:
     if parts is None:
         return value
     made = [_put_together(each, numbers) for each in parts(value)]
-    if len(made) == len(fields(kind)):
-        return kind(*made)
-    return replace(value, **dict(zip(_names(kind), made, strict=True)))
+    named: dict[str, Any] = dict(zip(_names(kind), made, strict=True))
+    return replace(value, **named) if kind is ModelGraph else kind(**named)
 
 
 @cache
 def _parts_of(kind: Any) -> Callable[[Any], tuple[Any, ...]] | None:
     """What gives the fields of a record that a law is about, two or more; None of no record."""
-    return attrgetter(*_names(kind)) if is_dataclass(kind) else None
+    record: Any = kind
+    return attrgetter(*_names(record)) if is_dataclass(kind) else None
 
 
 @cache
