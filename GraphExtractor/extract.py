@@ -79,9 +79,9 @@ def _extracted(key: GraphKey, family: ModelFamily) -> ModelGraph:
 def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
     built = BuiltModel.of(key, family)
     sizes = built.published_size(), built.block_size()
-    ahead = (1, 2) if family.described else (2,)
-    for chosen in [*map(built.representatives, ahead), {}]:
-        found = built.expanded(chosen)
+    for ahead in _tried_ahead(built):
+        chosen = {} if ahead is None else built.representatives(ahead)
+        found = built.expanded(chosen, as_before=ahead != 0)
         if found is not None:
             shared = found.shared
             return ModelGraph(key, found.layers, found.sequence, found.tensors, *sizes, shared)
@@ -90,6 +90,14 @@ def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
         )
         built = BuiltModel.of(key, family)
     raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
+
+
+def _tried_ahead(built: "BuiltModel") -> tuple[int | None, ...]:
+    """Blocks ahead of those that stand for others, in the order in which they are tried (None: all
+    blocks are traced). A first block feeds two stacks otherwise than a later one."""
+    if not built.family.described:
+        return 2, None
+    return (0, 1, 2, None) if len(built.modules.stacks) == 1 else (1, 2, None)
 
 
 @dataclass(frozen=True)
@@ -120,7 +128,9 @@ class BuiltModel:
         for stack, each in chosen.items():
             self.model.set_submodule(stack, reduced_to(self.model.get_submodule(stack), each))
 
-    def expanded(self, chosen: Mapping[str, Representatives]) -> ExpandedLayers | None:
+    def expanded(
+        self, chosen: Mapping[str, Representatives], *, as_before: bool = True
+    ) -> ExpandedLayers | None:
         """All layers from a trace of chosen blocks; None where these do not prove the others."""
         copies = {
             f"{stack}.{index}".lstrip("."): count
@@ -128,7 +138,7 @@ class BuiltModel:
             for index, count in enumerate(each.copies)
         }
         if self.family.described or all(count == 1 for count in copies.values()):
-            return expand(layers_of(self.trace(chosen)), copies)
+            return expand(layers_of(self.trace(chosen)), copies, as_before=as_before)
         whole = self._forward()
         self.reduce(chosen)
         try:  # code that nobody described may not run on fewer blocks

@@ -11,7 +11,7 @@ shows every time. What follows no law is traced.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -24,7 +24,8 @@ from GraphExtractor.widths import check_key
 from phaze_common.errors import InputError
 
 FIXED_BY = 3  # graphs that fix a law and check it
-Traces = Iterator[list[GraphKey]]  # what is to be traced next; then it lies in the folder
+# what is to be traced next, for its graphs, which lie in the folder then
+Traces = Generator[list[GraphKey], Mapping[GraphKey, ModelGraph], None]
 Group = tuple[GraphKey, ...]  # by micro-batch size, in which alone they differ
 
 
@@ -138,10 +139,11 @@ class KindOfDivision:
     def _trace(self, keys: Iterable[GraphKey]) -> Traces:
         """Have those of ``keys`` traced that are not known."""
         missing = [key for key in dict.fromkeys(keys) if key not in self.known]
-        if missing:
-            yield missing
+        if not missing:
+            return
+        made = yield missing
         for key in missing:
-            graph = load_stored(key, self.folder)
+            graph = made[key] if self.described else load_stored(key, self.folder)
             if graph is None:
                 raise InputError(
                     f"the code of {key.model} changed while it was traced; give the command again"
@@ -183,12 +185,21 @@ def kinds_of_division(
 
 def together(parts: Sequence[Traces]) -> Traces:
     """What all ``parts`` trace, as far as they need not wait for it."""
-    going = list(parts)
+    going, made = list(parts), None
     while going:
-        asked = [(part, next(part, None)) for part in going]
-        going = [part for part, keys in asked if keys is not None]
+        asked = [(part, next_traces(part, made)) for part in going]
+        going = [part for part, keys in asked if keys]
         if going:
-            yield [key for _, keys in asked for key in keys or ()]
+            made = yield [key for _, keys in asked for key in keys]
+
+
+def next_traces(part: Traces, made: Mapping[GraphKey, ModelGraph] | None) -> list[GraphKey]:
+    """What ``part`` traces when it has the graphs that were ``made`` for it (None: it begins); none
+    where it has ended."""
+    try:
+        return next(part) if made is None else part.send(made)
+    except StopIteration:
+        return []
 
 
 def _sizes_of(key: GraphKey) -> tuple[int, ...]:

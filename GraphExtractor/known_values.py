@@ -22,8 +22,8 @@ from torch.overrides import TorchFunctionMode
 
 from GraphExtractor.torch_internals import (
     DataDependentOutputException,
+    DispatchMode,
     FakeTensor,
-    TorchDispatchMode,
     WeakIdKeyDictionary,
     disable_current_modes,
     pytree,
@@ -47,7 +47,7 @@ def with_value(tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-class KnownValues(TorchDispatchMode):  # type: ignore[misc]
+class KnownValues(DispatchMode):
     """Follows known values with the trace below it; calls ``before_each`` before operators."""
 
     def __init__(self, before_each: Callable[[], None] | None = None) -> None:

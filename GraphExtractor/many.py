@@ -5,24 +5,26 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import time
 from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor
 from functools import partial
 from pathlib import Path
 
 from GraphExtractor.check import warn_of
-from GraphExtractor.followed_graphs import kinds_of_division, together
+from GraphExtractor.followed_graphs import kinds_of_division, next_traces, together
 from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.permission import CodePermission
-from GraphExtractor.storage import load_or_extract, load_stored
+from GraphExtractor.storage import load_or_extract, load_stored, of_traced
 from phaze_common.errors import PhazeError
 from phaze_common.processes import in_processes
 from phaze_common.progress import Advance
 
 logger = logging.getLogger(__name__)
 
-MANY = 24  # to be made: processes of their own start torch, which takes as long as some graphs
+MANY = 24  # that are left to be made: processes of their own start torch
+LONG_S = 12.0  # CPU-seconds of making some here first, about what starting a few processes takes
 
 
 def load_or_extract_all(
@@ -49,25 +51,35 @@ def load_or_extract_all(
         there += count
         advance(count)
 
-    for traced in together([kind.traces() for kind in kinds]):
-        _make(traced, folder, force, code, ready)
+    traces, made = together([kind.traces() for kind in kinds]), None
+    while traced := next_traces(traces, made):
+        made = _make(traced, folder, force, code, ready)
     advance(len(keys) - there)  # those that follow from them
-    return graphs | {key: load_or_extract(key, folder, code=code) for key in missing}
+    known = {key: graph for kind in kinds if kind.described for key, graph in kind.known.items()}
+    for key in missing:
+        graph = of_traced(key, known)
+        graphs[key] = load_or_extract(key, folder, code=code) if graph is None else graph
+    return graphs
 
 
 def _make(
     keys: Sequence[GraphKey], folder: Path, force: bool, code: CodePermission, advance: Advance
-) -> None:
+) -> dict[GraphKey, ModelGraph]:
     # a worker of somebody's has but its share of the cores
     several = (os.cpu_count() or 1) > 1 and multiprocessing.parent_process() is None
-    apart = several and len(keys) >= MANY
-    made = set(_made_apart(keys, folder, force, code, advance) if apart else ())
-    for key in keys:
-        graph = load_or_extract(key, folder, force and key not in made, code)
+    begun_s, made = time.process_time(), set[GraphKey]()
+    graphs = {}
+    for place, key in enumerate(keys):
+        left = keys[place:]
+        if several and len(left) >= MANY and time.process_time() - begun_s >= LONG_S:
+            made.update(_made_apart(left, folder, force, code, advance))
+            several = False
+        graph = graphs[key] = load_or_extract(key, folder, force and key not in made, code)
         if key in made:
             warn_of(graph, find_model(key.model))
         else:
             advance(1)
+    return graphs
 
 
 def _made_apart(

@@ -17,9 +17,9 @@ from torch.fx import Graph, Node
 
 from GraphExtractor.torch_internals import (
     GRADIENT_SUM,
+    DispatchMode,
     FakeTensor,
     OpOverload,
-    TorchDispatchMode,
     WeakIdKeyDictionary,
     fast_detach,
     has_parts,
@@ -32,7 +32,7 @@ Run = Callable[[Any, Sequence[Any], Mapping[str, Any]], Any]  # an operator, wha
 _LIFT, _LIFTED = torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc]
+class Recorder(DispatchMode):
     """Records what runs while it is active into ``graph``, of ``inputs`` that are there before.
 
     ``run`` gives what an operator does, where that is not what torch does at once. Other tensors

@@ -42,8 +42,8 @@ def representatives(blocks: torch.nn.Module, ahead: int = 2) -> Representatives:
     """Of every run of equally built blocks the first ``ahead`` ones, the next (for all in between)
     and the last.
 
-    One ahead does where the first block is like the others; of a model whose first block differs
-    (by what it need not give a gradient for, say) the second is.
+    None ahead does where the first block is like the last; one where it is like the next. Of a
+    model whose first block differs (by what it need not give a gradient for, say) the second is.
     """
     structures = [structure(block) for block in blocks.children()]
     chosen: list[int] = []
@@ -70,22 +70,28 @@ def reduced_to(blocks: torch.nn.Module, chosen: Representatives) -> torch.nn.Mod
     return nn.Sequential(*some) if isinstance(blocks, nn.Sequential) else nn.ModuleList(some)
 
 
-def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers | None:
+def expand(
+    traced: TracedLayers, copies_of: Mapping[str, int], *, as_before: bool = True
+) -> ExpandedLayers | None:
     """All layers from the traced ones, or None where these do not prove what the others are.
 
     ``copies_of`` says for how many blocks the module at a path stands (default 1), with all its
     parts where they are cut inside. A representative of several blocks must equal the traced block
-    before it (in a run of alternating blocks it does not), and its tensors may only stay in it, go
-    to the next block or come from a layer that feeds the whole run.
+    before it (in a run of alternating blocks it does not), or the one behind it unless
+    ``as_before``, and its tensors may only stay in it, go to the next block or come from a layer
+    that feeds the whole run.
     """
     runs = _runs(traced.places, copies_of)
     run_of = [run for run in runs for _ in range(run.parts)]
+    traced_beside = (-1, 1) if as_before else (1,)
     layers: list[LayerGraph] = []
     for position, layer in enumerate(traced.layers):
         run = run_of[position]
-        before = position - run.parts
+        other = position + traced_beside[0] * run.parts
         if run.copies > 1 and (
-            before < 0 or run_of[before].parts != run.parts or layer != traced.layers[before]
+            not 0 <= other < len(run_of)
+            or run_of[other].parts != run.parts
+            or layer != traced.layers[other]
         ):
             return None
         if layer not in layers:
@@ -96,7 +102,7 @@ def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers
         sequence += [layers.index(layer) for layer in parts] * run.copies
     tensors: list[LayerTensor] = []
     for tensor in traced.tensors:
-        places = _places(tensor.source, tensor.destinations, run_of)
+        places = _places(tensor.source, tensor.destinations, run_of, traced_beside)
         if places is None:
             return None
         for each in places:
@@ -104,7 +110,7 @@ def expand(traced: TracedLayers, copies_of: Mapping[str, int]) -> ExpandedLayers
             tensors.append(replace(tensor, source=each[tensor.source][0], destinations=ends))
     saved: list[SharedTensor] = []
     for shared in traced.shared:
-        places = _places(shared.tensor.source, shared.readers, run_of)
+        places = _places(shared.tensor.source, shared.readers, run_of, traced_beside)
         if places is None:
             return None
         saved += [_moved_shared(shared.tensor, each) for each in places]
@@ -138,9 +144,10 @@ def _runs(places: tuple[LayerPlace, ...], copies_of: Mapping[str, int]) -> list[
 
 
 def _places(
-    source: int | None, readers: tuple[int, ...], run_of: list[_Run]
+    source: int | None, readers: tuple[int, ...], run_of: list[_Run], beside: tuple[int, ...]
 ) -> list[Places] | None:
-    """Where the maker of a tensor (None: an input) and its readers lie, for each of its copies."""
+    """Where the maker of a tensor (None: an input) and its readers lie, for each of its copies;
+    blocks so many places ``beside`` a representative were traced too."""
     if source is not None:
         run = run_of[source]
         behind = run_of[run.first + run.parts] if run.first + run.parts < len(run_of) else None
@@ -149,7 +156,7 @@ def _places(
             return [_in_chain(source, readers, copy, run, behind) for copy in range(run.copies)]
     layers = readers if source is None else (source, *readers)
     feeds_whole_runs = all(
-        run_of[r].copies == 1 or {r - run_of[r].parts, r + run_of[r].parts} <= {*layers}
+        run_of[r].copies == 1 or {r + step * run_of[r].parts for step in beside} <= {*layers}
         for r in readers
     )
     if (source is not None and run_of[source].copies > 1) or not feeds_whole_runs:

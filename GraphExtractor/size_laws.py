@@ -9,10 +9,11 @@ that each follow the law (``LayerGraph.live_bytes``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, is_dataclass, replace
 from fractions import Fraction
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -80,37 +81,45 @@ def _taken_apart(graph: ModelGraph) -> tuple[list[Any], list[int]]:
     form: list[Any] = []
     numbers: list[int] = []
 
-    def take(value: Any) -> None:
-        if type(value) is int:
-            form.append(int)
-            numbers.append(value)
-        elif isinstance(value, tuple):
-            form.append(len(value))
-            for each in value:
-                take(each)
-        elif is_dataclass(value):
+    def take(values: tuple[Any, ...]) -> None:
+        for value in values:
             kind: Any = type(value)
-            form.append(kind)
-            for name in _names(kind):
-                take(getattr(value, name))
-        else:
-            form.append(value)
+            if kind is int:
+                form.append(int)
+                numbers.append(value)
+            elif kind is tuple:
+                form.append(len(value))
+                take(value)
+            elif (parts := _parts_of(kind)) is not None:
+                form.append(kind)
+                take(parts(value))
+            else:
+                form.append(value)
 
-    take(graph)
+    take((graph,))
     return form, numbers
 
 
 def _put_together(value: Any, numbers: Iterator[int]) -> Any:
     """``value`` with its numbers in order."""
-    if type(value) is int:
-        return next(numbers)
-    if isinstance(value, tuple):
-        return tuple(_put_together(each, numbers) for each in value)
-    if not is_dataclass(value):
-        return value
     kind: Any = type(value)
-    parts = {name: _put_together(getattr(value, name), numbers) for name in _names(kind)}
-    return replace(value, **parts)  # type: ignore[type-var]
+    if kind is int:
+        return next(numbers)
+    if kind is tuple:
+        return tuple([_put_together(each, numbers) for each in value])
+    parts = _parts_of(kind)
+    if parts is None:
+        return value
+    made = [_put_together(each, numbers) for each in parts(value)]
+    named: dict[str, Any] = dict(zip(_names(kind), made, strict=True))
+    return replace(value, **named) if kind is ModelGraph else kind(**named)
+
+
+@cache
+def _parts_of(kind: Any) -> Callable[[Any], tuple[Any, ...]] | None:
+    """What gives the fields of a record that a law is about, two or more; None of no record."""
+    record: Any = kind
+    return attrgetter(*_names(record)) if is_dataclass(kind) else None
 
 
 @cache

@@ -5,7 +5,7 @@ Reading a good file needs neither torch nor transformers.
 
 import gc
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -187,10 +187,17 @@ def load_stored(key: GraphKey, folder: Path) -> ModelGraph | None:
     family, traced = find_model(key.model), traced_key(key)
     check_key(key, family)
     graph = _on_disk(traced, folder, force=False)
-    if graph is None or traced == key:
+    return None if graph is None else of_traced(key, {traced: graph})
+
+
+def of_traced(key: GraphKey, known: Mapping[GraphKey, ModelGraph]) -> ModelGraph | None:
+    """The graph of ``key`` from the ``known`` one that was traced for it; None: there is none."""
+    key = replace(key, model=canonical_name(key.model))
+    graph = known.get(traced_key(key))
+    if graph is None or graph.key == key:
         return graph
     graph = _of_depth(graph, key)
-    warn_of(graph, family)
+    warn_of(graph, find_model(key.model))
     return graph
 
 

@@ -49,12 +49,12 @@ __all__ = [
     "GRADIENT_SUM",
     "BatchNorm",
     "DataDependentOutputException",
+    "DispatchMode",
     "DynamicOutputShapeException",
     "FakeTensor",
     "FakeTensorMode",
     "GuardOnDataDependentSymNode",
     "OpOverload",
-    "TorchDispatchMode",
     "UnsupportedOperatorException",
     "WeakIdKeyDictionary",
     "annotate",
@@ -74,6 +74,15 @@ __all__ = [
 ]
 
 FAKE_TENSOR_LOG = FakeTensor.__module__  # which tells of operators that fake tensors do not know
+
+
+class DispatchMode(TorchDispatchMode):  # type: ignore[misc]
+    """A mode whose own code is never compiled: torch's guard against that, around every call, takes
+    a twentieth of a trace."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
 
 
 def preserve_version_counter(tensor: torch.Tensor) -> AbstractContextManager[Any]:

@@ -62,24 +62,24 @@ def product_time(
     reached = engine.reached(number_format, sustained, year)
     flops_per_s = device.peak_flops(number_format) / processors * reached
     fill = engine.fill.value * fill_factor(device, number_format)
-    best: ProductTime | None = None
+    best, best_s = None, math.inf
+    partial_bytes = PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n
     for tile in engine.tiles:
+        tile_flops_per_s = flops_per_s * tile.efficiency
         tiles = gemm.batch * math.ceil(gemm.m / tile.m) * math.ceil(gemm.n / tile.n)
         for split in SPLITS:
             if split > 1 and tiles >= processors:
                 break
             steps = max(gemm.k / split, min(gemm.k, SHORTEST_SPLIT)) + fill
             waves = math.ceil(tiles * split / processors)
+            arithmetic_s = waves * 2 * tile.m * tile.n * steps / tile_flops_per_s
             added_up = split if split > 1 else 0
-            partial_sums = PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n * added_up
-            time = ProductTime(
-                waves * 2 * tile.m * tile.n * steps / (flops_per_s * tile.efficiency),
-                (operands + partial_sums) / bytes_per_s,
-            )
-            if best is None or time.seconds < best.seconds:
-                best = time
+            traffic_s = (operands + partial_bytes * added_up) / bytes_per_s
+            seconds = max(arithmetic_s, traffic_s)
+            if best is None or seconds < best_s:
+                best, best_s = (arithmetic_s, traffic_s), seconds
     assert best is not None  # a device has tiles (checked when it is read)
-    return best
+    return ProductTime(*best)
 
 
 def fill_factor(device: Device, number_format: str) -> float:

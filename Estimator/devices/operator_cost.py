@@ -7,7 +7,6 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from operator import add
 
 import numpy as np
 
@@ -28,7 +27,7 @@ from GraphExtractor.graph import (
     Yields,
 )
 from GraphExtractor.score_mask import mask_of
-from phaze_common.array_types import FloatArray, IntArray, fieldwise
+from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.errors import InputError
 from phaze_common.files import content_key
 from phaze_common.records import to_json
@@ -57,11 +56,21 @@ class KernelTime:
         return self.arithmetic_s + self.memory_s + self.launch_s
 
     def __add__(self, other: KernelTime) -> KernelTime:
-        return fieldwise(add, self, other)
+        return KernelTime(
+            self.arithmetic_s + other.arithmetic_s,
+            self.memory_s + other.memory_s,
+            self.launch_s + other.launch_s,
+            self.host_s + other.host_s,
+        )
 
     def times(self, factor: float) -> KernelTime:
         """``factor`` of these one after another."""
-        return fieldwise(lambda seconds: seconds * factor, self)
+        return KernelTime(
+            self.arithmetic_s * factor,
+            self.memory_s * factor,
+            self.launch_s * factor,
+            self.host_s * factor,
+        )
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch.nn.modules import module as module_hooks
 
 from GraphExtractor.layer_modules import LayerModule
 from GraphExtractor.replication import Representatives
-from GraphExtractor.torch_internals import TorchDispatchMode, pytree
+from GraphExtractor.torch_internals import DispatchMode, pytree
 from phaze_common.progress import said_while
 
 _PREVIOUS = -1
@@ -70,7 +70,7 @@ def recorded_forward(
     return RecordedForward(tuple(recorder.runs), tuple(map(tuple, recorder.units)))
 
 
-class _Recorder(TorchDispatchMode):  # type: ignore[misc]
+class _Recorder(DispatchMode):
     def __init__(self, paths: Mapping[torch.nn.Module, str]) -> None:
         super().__init__()
         self.paths = paths

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from GraphExtractor import extract
+from GraphExtractor.extract import extract_graph
 from GraphExtractor.forward_trace import input_shapes, real_model, trace_forward
 from GraphExtractor.graph import (
     Attention,
@@ -140,9 +141,9 @@ def test_representatives_stand_for_the_parts_of_all_blocks(
     model: str, key_of: Callable[..., GraphKey], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = replace(key_of(model), cuts=StageCuts.INSIDE)
-    short = extract.extract_graph(key)
+    short = extract_graph(key)
     monkeypatch.setattr(extract.BuiltModel, "representatives", lambda built, ahead: {})
-    assert extract.extract_graph(key) == short
+    assert extract_graph(key) == short
 
 
 @pytest.mark.some(2)

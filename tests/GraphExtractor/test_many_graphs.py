@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -24,6 +27,7 @@ def test_graphs_made_in_processes_are_those_made_here(
 ) -> None:
     load_or_extract(KEYS[0], tmp_path)  # is read
     monkeypatch.setattr(many, "MANY", 2)
+    monkeypatch.setattr(many, "LONG_S", 0.0)
     advanced: list[int] = []
     graphs = load_or_extract_all(KEYS, tmp_path, False, CodePermission(), advanced.append)
     assert list(graphs) != [] and set(graphs) == set(KEYS) and sum(advanced) == len(KEYS)
@@ -39,10 +43,30 @@ def test_few_graphs_start_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ) == set(KEYS[:1])
 
 
+def test_processes_start_where_graphs_take_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart: list[GraphKey] = []
+
+    def here(made: Callable[[GraphKey], GraphKey], keys: list[GraphKey], _: int) -> object:
+        apart.extend(keys)
+        return map(made, keys)
+
+    monkeypatch.setattr(many, "MANY", 2)
+    monkeypatch.setattr(many, "in_processes", here)
+    monkeypatch.setattr(logging, "disable", lambda: None)
+    spent_s = iter((0.0, 1.0, many.LONG_S))
+    clock = SimpleNamespace(process_time=lambda: next(spent_s))
+    monkeypatch.setattr(many, "time", clock)
+    graphs = load_or_extract_all(KEYS, tmp_path, False, CodePermission(), lambda _: None)
+    assert len(apart) == len(KEYS) - 1 and len(graphs) == len(KEYS)
+
+
 def test_what_cannot_be_extracted_is_told_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(many, "MANY", 1)
+    monkeypatch.setattr(many, "LONG_S", 0.0)
     monkeypatch.setattr(many, "in_processes", lambda function, keys, _: map(function, keys))
     wrong = GraphKey("gpt:layers=3,hidden=64,heads=2,vocabulary=512", 1, 32, 3)
     with pytest.raises(InputError, match="3"):

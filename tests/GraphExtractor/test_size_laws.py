@@ -58,22 +58,23 @@ def loss(output):
     return nn.functional.cross_entropy(output, torch.zeros(len(output), dtype=torch.long))
 """
 
+CHANGES: list[dict[str, object]] = [
+    {},
+    {"tp": 2},
+    {"tp": 2, "sequence_parallel": True},
+    {"cp": 2},
+    {"ep": 2},
+    {"attention": Attention.EAGER},
+    {"layout": TensorLayout.TWO_D, "tp": 2, "tp2": 2},
+    {"cuts": StageCuts.INSIDE},
+]
+
 
 def every_division(model: str) -> list[GraphKey]:
     """A key of the model in every kind of division that it has."""
     family, found = listed_models()[model], []
     plain = GraphKey(model, 2, family.sequence_length or 128, 1)
-    changes: list[dict[str, object]] = [
-        {},
-        {"tp": 2},
-        {"tp": 2, "sequence_parallel": True},
-        {"cp": 2},
-        {"ep": 2},
-        {"attention": Attention.EAGER},
-        {"layout": TensorLayout.TWO_D, "tp": 2, "tp2": 2},
-        {"cuts": StageCuts.INSIDE},
-    ]
-    for each in changes:
+    for each in CHANGES:
         key = replace(plain, **each)  # type: ignore[arg-type]
         try:
             check_key(key, family)
