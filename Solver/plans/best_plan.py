@@ -29,6 +29,7 @@ from Solver.paths.cut_bounds import (
 )
 from Solver.paths.cut_search import cut_s, search_cuts
 from Solver.paths.stage_tables import Loads, Priced, empty_loads, fill_loads
+from Solver.plans.alike_plans import AlikePlans, Proof
 from Solver.plans.bounds import least_per_second, plan_bounds_s
 from Solver.plans.cut_levels import CutSearch, Found, Hint, PlanStatus
 from Solver.plans.shape_plans import MOST_KEPT, DegreesKey, ShapePlans
@@ -221,8 +222,14 @@ class ConfigurationPlans:
         return bool(self.shared.bounds.follows[index])
 
     def _problem(self, index: int) -> Problem:
-        shared, loads = self.shared, self.loads
-        graph, links, priced = shared.stages, shared.links(index), self._stage_prices(index)
+        return self._least_problem(np.array([index]), self._stage_prices(index))
+
+    def _least_problem(self, rows: IntArray, priced: Priced) -> Problem:
+        """No cut of the plans ``rows``, alike and with stages of no less than ``priced``, takes
+        less or fits in less memory than under this one: a cut takes no less the longer its passes,
+        synchronisation and steps, and what bounds assume of passes they take all the more."""
+        shared, loads, index = self.shared, self.loads, int(rows[0])
+        graph, links = shared.stages, shared.links(index)
         return Problem(
             np.stack([loads.stage_s, *priced, graph.sizes.saved_bytes], axis=1),
             self._nodes,
@@ -234,13 +241,13 @@ class ConfigurationPlans:
             links.seconds,
             links.kind_of,
             links.least_s,
-            float(shared.bounds.most_one_way_s[index]),
+            float(shared.bounds.most_one_way_s[rows].max()),
             self._follows(index) and not self._unlimited,
             self._shorter_part,
             int(shared.plans.pp[index]),
             int(shared.plans.micro_batches[index]),
-            float(shared.tied_s[index]),
-            float(shared.least_step_s[index]),
+            float(shared.tied_s[rows].min()),
+            float(shared.least_step_s[rows].min()),
             self.memory_bytes * (1.0 + ROUNDING),
         )
 
@@ -251,6 +258,35 @@ class ConfigurationPlans:
         weight = float(self._weights[index])
         bound_s: float = bound_cut(self._problem(index), incumbent_s / weight, self._tables)
         return bound_s * weight
+
+    def alike(self, rows: IntArray) -> AlikePlans:
+        """Plans ``rows``, none interleaved, by class."""
+        return self.shared.alike(rows)
+
+    def together(self, rows: IntArray, incumbents_s: FloatArray, most_steps: int) -> Proof:
+        """Whether no cut of plans ``rows``, alike, is proven to beat the ``incumbents_s`` (rows,)
+        within so many stages tried."""
+        incumbent_s = float((incumbents_s / self._weights[rows]).max())
+        problem = self._least_problem(rows, self._least_prices(rows))
+        if np.isinf(bound_cut(problem, incumbent_s, self._tables)):
+            return Proof.CLOSED
+        nodes = np.zeros(problem.pp + 1, np.int64)
+        found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes, True)
+        if found.complete:
+            return Proof.CLOSED
+        return Proof.TOO_LONG if np.isinf(found.seconds) else Proof.OPEN
+
+    def _least_prices(self, rows: IntArray) -> Priced:
+        """What stages take and hold at least under plans ``rows``, alike."""
+        shared, index = self.shared, int(rows[0])
+        if not self._follows(index):
+            every = [self._stage_prices(row) for row in rows.tolist()]
+            return Priced(*(np.minimum.reduce(column) for column in zip(*every, strict=True)))
+        keys = {shared.degrees_key(row): row for row in rows.tolist()}
+        after = zip(*(shared.after_passes(row) for row in keys.values()), strict=True)
+        fewest = int(rows[shared.plans.devices[rows].argmin()])  # wait for the slowest the least
+        passes = self._stage_prices(fewest)[:2]
+        return Priced(*passes, *(np.minimum.reduce(column) for column in after))
 
     def _as_hinted(self, hint: Hint, incumbent_s: float) -> Found:
         index, nodes, weight = hint.index, hint.nodes, float(self._weights[hint.index])
@@ -274,7 +310,7 @@ class ConfigurationPlans:
         if np.isinf(bound_cut(problem, incumbent_s, self._tables)):
             return Found(None, None, np.inf, True, fits=bool(np.isfinite(incumbent_s)))
         nodes = np.zeros(problem.pp + 1, np.int64)
-        found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes)
+        found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes, False)
         if np.isinf(found.seconds):
             return Found(None, None, np.inf, found.complete)
         path, seconds = tuple(nodes.tolist()), found.seconds * weight

@@ -14,6 +14,10 @@ from Estimator.plans.degrees import UniformPlan
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.best_first import Level, best_first
 from Solver.paths.cut_bounds import ROUNDING
+from Solver.plans.alike_plans import AlikePlans, Proof
+
+
+FEW_STEPS = 1000  # for a first incumbent among plans alike
 
 
 class PlanStatus(IntEnum):
@@ -55,6 +59,13 @@ class CutPlans(Protocol):
     def searched(self, index: int, incumbent_s: float, most_steps: int) -> Found:
         """The best cut of a plan that beats ``incumbent_s``, among so many stages tried."""
 
+    def alike(self, rows: IntArray) -> AlikePlans:
+        """Plans ``rows`` by what decides whether ``none_beats`` may compare them."""
+
+    def together(self, rows: IntArray, incumbents_s: FloatArray, most_steps: int) -> Proof:
+        """Whether no cut of plans ``rows``, alike, is proven to beat the ``incumbents_s`` (rows,)
+        within so many stages tried."""
+
 
 class CutSearch:
     """The search for plans of ``plans`` that take less than ``incumbents_s`` (plans,), which
@@ -86,6 +97,7 @@ class CutSearch:
         self._candidates = np.arange(0)
         self._column = np.zeros(len(fits), np.int64)
         self._waiting: FloatArray | None = None
+        self._steps = steps
 
     def run(self) -> None:
         """Search all plans that are not settled yet, best first."""
@@ -93,6 +105,10 @@ class CutSearch:
         candidates = candidates[self.level[candidates] < self._settled]
         self._candidates, self._waiting = candidates, None
         self._column[candidates] = np.arange(len(candidates))
+        self._alike = self.plans.alike(candidates)
+        for index in self._alike.most_promising(self.bounds_s).tolist():
+            if self.bounds_s[index] < self.incumbents_s[index] * (1.0 - ROUNDING):
+                self.cut(index, FEW_STEPS, otherwise=int(self.level[index]))
         # Every plan has an incumbent of its own, which its level compares it with.
         best_first(candidates, self.levels, lambda: -np.inf)
 
@@ -113,6 +129,29 @@ class CutSearch:
         else:
             self.complete = False
             self.settle(index, PlanStatus.EVALUATED, float(self.bounds_s[index]))
+
+    def close_alike(self, index: int, level: int) -> bool:
+        """Whether it is settled what becomes of a plan and others like it: that no cut beats what
+        they have to beat, or that they wait for the last level."""
+        waits = (self.level < self._settled) & (
+            self.bounds_s < self.incumbents_s * (1.0 - ROUNDING)
+        )
+        rows = self._alike.around(index, level, waits)
+        incumbents_s = self.incumbents_s[rows]
+        if not len(rows) or np.isinf(incumbents_s).any():
+            return False
+        proof = self.plans.together(rows, incumbents_s, self._steps[max(level, 1) - 1])
+        self._alike.learn(index, level, proof)
+        if proof is Proof.CLOSED:
+            self.status[rows], self.bounds_s[rows] = PlanStatus.PRUNED, incumbents_s
+            self.level[rows] = self._settled
+        elif proof is Proof.TOO_LONG and level < self._settled - 1:
+            rows = self._alike.like(index)
+            self.level[rows[waits[rows]]] = self._settled - 1
+        else:
+            return False
+        self._waiting = None
+        return True
 
     def settle(self, index: int, status: PlanStatus, bound_s: float) -> None:
         """Leave a plan as it is known by now."""
@@ -162,6 +201,8 @@ class _Bounding(_Waiting):
 
     def refine(self, candidates: IntArray) -> int:
         search, index = self.search, int(candidates[0])
+        if search.close_alike(index, self.level):
+            return 0
         known_s, incumbent_s = float(search.bounds_s[index]), float(search.incumbents_s[index])
         tight_s = search.plans.bound(index, incumbent_s)
         # Beyond the incumbent it says nothing of the cuts that were pruned by it.
@@ -183,6 +224,7 @@ class _Cutting(_Waiting):
         return self.level > 1
 
     def refine(self, candidates: IntArray) -> int:
-        last = self.level == len(self.search.levels) - 1
-        self.search.cut(int(candidates[0]), self.most_steps, None if last else self.level + 1)
+        index, last = int(candidates[0]), self.level == len(self.search.levels) - 1
+        if not self.search.close_alike(index, self.level):
+            self.search.cut(index, self.most_steps, None if last else self.level + 1)
         return 1

@@ -329,7 +329,7 @@ def test_a_cut_is_as_good_when_first_stages_are_remembered() -> None:
                 np.zeros(problem.pp + 1, np.int64),
             )
             assert np.isfinite(bound_cut(problem, np.inf, tables))
-            found.append(search_cuts(problem, np.inf, tables, 10**7, nodes, short))
+            found.append(search_cuts(problem, np.inf, tables, 10**7, nodes, False, short))
             assert cut_s(problem, nodes) == pytest.approx(found[-1].seconds, rel=1e-12)
         assert all(each.complete for each in found)
         assert [each.seconds for each in found] == pytest.approx([least_s] * 2, rel=1e-12)
