@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 import numpy as np
 
-from phaze_common.array_types import BoolArray, FloatArray, IntArray
+from phaze_common.array_types import FloatArray, IntArray
 
 FEWEST = 8  # plans that are worth a proof of their own
 AT_FIRST = 16
@@ -46,24 +46,21 @@ class AlikePlans:
         best = np.array([rows[bounds_s[rows].argmin()] for rows in of_classes], np.int64)
         return best[np.argsort(bounds_s[best], kind="stable")]
 
-    def around(self, index: int, level: int, waiting: BoolArray) -> IntArray:
-        """Those of the ``waiting`` (plans,) to be closed with plan ``index``; none: it alone."""
-        place, number = self._place[index], self._class(index)
-        first, end = self._ends[number], self._ends[number + 1]
-        if end - first < FEWEST:
-            return self._rows[:0]
-        places = first + np.flatnonzero(waiting[self._rows[first:end]])
-        at_once = self._at_once.get((number, level), AT_FIRST)
-        count = min(at_once, len(places))
+    def around(self, index: int, level: int, waiting: IntArray) -> IntArray:
+        """Those to be closed with plan ``index``, of ``waiting`` ones ``like`` it, in order; none:
+        it alone."""
+        key = self._class(index), level
+        at_once = self._at_once.get(key, AT_FIRST)
+        count = min(at_once, len(waiting))
         if count < FEWEST:
-            self._at_once[number, level] = 2 * at_once
-            return places[:0]
-        low = int(np.searchsorted(places, place)) - count // 2
-        low = max(min(low, len(places) - count), 0)
-        return self._rows[places[low : low + count]]
+            self._at_once[key] = 2 * at_once
+            return waiting[:0]
+        low = int(np.flatnonzero(waiting == index)[0]) - count // 2
+        low = max(min(low, len(waiting) - count), 0)
+        return waiting[low : low + count]
 
     def like(self, index: int) -> IntArray:
-        """All of the class of plan ``index``."""
+        """All of the class of plan ``index``, in order."""
         number = self._class(index)
         return self._rows[self._ends[number] : self._ends[number + 1]]
 

@@ -89,7 +89,7 @@ class ConfigurationPlans:
         waits = shared.machine.pass_starts != PassStarts()
         adds = bool(costs.accumulation_s[configuration].any())
         machine = shared.machine
-        devices = shared.plans.devices
+        self._devices = devices = shared.plans.devices
         varied = bool(machine.variation) and len(shared) > 1 and devices.min() < devices.max()
         self._take_longer = waits or adds or varied  # passes, than ``loads`` say
         self._unlimited = waits or adds  # nor does ``upstream_backward_s`` say how long they take
@@ -215,7 +215,7 @@ class ConfigurationPlans:
     def _waiting(self, index: int) -> int:
         """Devices that wait for the slowest of them; 0 where all are alike."""
         alike = not self.shared.machine.variation
-        return 0 if alike else int(self.shared.plans.devices[index])
+        return 0 if alike else int(self._devices[index])
 
     def _follows(self, index: int) -> bool:
         """Whether all replicas' communication follows the last pass."""
@@ -284,7 +284,7 @@ class ConfigurationPlans:
             return Priced(*(np.minimum.reduce(column) for column in zip(*every, strict=True)))
         keys = {shared.degrees_key(row): row for row in rows.tolist()}
         after = zip(*(shared.after_passes(row) for row in keys.values()), strict=True)
-        fewest = int(rows[shared.plans.devices[rows].argmin()])  # wait for the slowest the least
+        fewest = int(rows[self._devices[rows].argmin()])  # wait for the slowest the least
         passes = self._stage_prices(fewest)[:2]
         return Priced(*passes, *(np.minimum.reduce(column) for column in after))
 

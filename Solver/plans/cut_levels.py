@@ -133,10 +133,10 @@ class CutSearch:
     def close_alike(self, index: int, level: int) -> bool:
         """Whether it is settled what becomes of a plan and others like it: that no cut beats what
         they have to beat, or that they wait for the last level."""
-        waits = (self.level < self._settled) & (
-            self.bounds_s < self.incumbents_s * (1.0 - ROUNDING)
-        )
-        rows = self._alike.around(index, level, waits)
+        like = self._alike.like(index)
+        matter = self.bounds_s[like] < self.incumbents_s[like] * (1.0 - ROUNDING)
+        like = like[matter & (self.level[like] < self._settled)]
+        rows = self._alike.around(index, level, like)
         incumbents_s = self.incumbents_s[rows]
         if not len(rows) or np.isinf(incumbents_s).any():
             return False
@@ -146,8 +146,7 @@ class CutSearch:
             self.status[rows], self.bounds_s[rows] = PlanStatus.PRUNED, incumbents_s
             self.level[rows] = self._settled
         elif proof is Proof.TOO_LONG and level < self._settled - 1:
-            rows = self._alike.like(index)
-            self.level[rows[waits[rows]]] = self._settled - 1
+            self.level[like] = self._settled - 1
         else:
             return False
         self._waiting = None
