@@ -34,8 +34,9 @@ from Solver.designs.model_shapes import model_shapes
 from Solver.paths import lattice
 from Solver.paths.cut_bounds import Problem, bound_cut
 from Solver.paths.cut_search import cut_s, search_cuts
-from Solver.plans import best_plan
-from Solver.plans.best_plan import ConfigurationPlans
+from Solver.plans import alike_plans, best_plan
+from Solver.plans.alike_plans import Proof
+from Solver.plans.best_plan import MOST_STEPS, ConfigurationPlans
 from Solver.plans.cut_levels import PlanStatus
 from Solver.plans.shape_plans import ShapePlans
 from Solver.plans.space import PlanSpace
@@ -130,6 +131,33 @@ def test_plans_bounds_and_statuses_are_those_of_enumeration(
         assert iteration.status is Status.FEASIBLE
         assert iteration.iteration_s == pytest.approx(least, rel=1e-9)
         assert iteration.memory_bytes == pytest.approx(found.memory_bytes, rel=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_plans_are_closed_together_if_none_beats_its_incumbent(
+    weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random, closed, opened = np.random.default_rng(0), 0, 0
+    cases = (random_case(seed, most_layers=4) for seed in range(900, 920))
+    for tried in (tried for case in cases for tried in parts_of(case, monkeypatch)):
+        shared = tried.part.plans
+        weights = random.uniform(0.9, 1.1, len(shared)) if weighted else np.ones(len(shared))
+        held = shared, tried.part.costs, tried.row, tried.machine.memory_bytes
+        plans = ConfigurationPlans(*held, weights)
+        true_s = weights * np.array([each.iteration_s for each in tried.enumerated])
+        alike = plans.alike(np.flatnonzero(~shared.interleaved))
+        monkeypatch.setattr(alike_plans, "FEWEST", 1)
+        for index in alike.most_promising(plans.bounds_s).tolist():
+            rows = alike.like(index)
+            fit = np.where(np.isfinite(true_s), true_s, random.uniform(0.5, 2.0, len(true_s)))[rows]
+            for least in (0.97, 0.9999, 1.0001):
+                incumbents_s = fit * random.uniform(least, 1.0001, len(rows))
+                if plans.together(rows, incumbents_s, MOST_STEPS) is Proof.CLOSED:
+                    assert np.all(true_s[rows] >= incumbents_s / CLOSE)
+                    closed += len(rows) > 1
+                else:
+                    opened += 1
+    assert closed > 30 and opened > 30, (closed, opened)
 
 
 def test_bounds_count_what_zero_sends_in_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
