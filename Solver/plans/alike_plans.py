@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
 
 import numpy as np
@@ -20,6 +21,15 @@ class Proof(Enum):
     CLOSED = auto()
     OPEN = auto()
     TOO_LONG = auto()
+
+
+@dataclass(frozen=True, eq=False)
+class Together:
+    """What is known of plans together, none of which is below its ``bounds_s`` (rows,), infinite
+    where none beats its incumbent."""
+
+    proof: Proof
+    bounds_s: FloatArray
 
 
 class AlikePlans:

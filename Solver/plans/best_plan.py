@@ -29,7 +29,7 @@ from Solver.paths.cut_bounds import (
 )
 from Solver.paths.cut_search import cut_s, search_cuts
 from Solver.paths.stage_tables import Loads, Priced, empty_loads, fill_loads
-from Solver.plans.alike_plans import AlikePlans, Proof
+from Solver.plans.alike_plans import AlikePlans, Proof, Together
 from Solver.plans.bounds import least_per_second, plan_bounds_s
 from Solver.plans.cut_levels import CutSearch, Found, Hint, PlanStatus
 from Solver.plans.shape_plans import MOST_KEPT, DegreesKey, ShapePlans
@@ -263,18 +263,20 @@ class ConfigurationPlans:
         """Plans ``rows``, none interleaved, by class."""
         return self.shared.alike(rows)
 
-    def together(self, rows: IntArray, incumbents_s: FloatArray, most_steps: int) -> Proof:
-        """Whether no cut of plans ``rows``, alike, is proven to beat the ``incumbents_s`` (rows,)
-        within so many stages tried."""
+    def together(self, rows: IntArray, incumbents_s: FloatArray, most_steps: int) -> Together:
+        """Whether it is proven, within so many stages tried, that no cut of plans ``rows``, alike,
+        beats the ``incumbents_s`` (rows,)."""
         incumbent_s = float((incumbents_s / self._weights[rows]).max())
         problem = self._least_problem(rows, self._least_prices(rows))
-        if np.isinf(bound_cut(problem, incumbent_s, self._tables)):
-            return Proof.CLOSED
+        bounds_s = bound_cut(problem, incumbent_s, self._tables) * self._weights[rows]
+        if np.isinf(bounds_s).all():
+            return Together(Proof.CLOSED, bounds_s)
         nodes = np.zeros(problem.pp + 1, np.int64)
         found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes, True)
         if found.complete:
-            return Proof.CLOSED
-        return Proof.TOO_LONG if np.isinf(found.seconds) else Proof.OPEN
+            return Together(Proof.CLOSED, np.full(len(rows), np.inf))
+        too_long = np.isinf(found.seconds)
+        return Together(Proof.TOO_LONG if too_long else Proof.OPEN, bounds_s)
 
     def _least_prices(self, rows: IntArray) -> Priced:
         """What stages take and hold at least under plans ``rows``, alike."""

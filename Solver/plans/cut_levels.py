@@ -14,7 +14,7 @@ from Estimator.plans.degrees import UniformPlan
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.best_first import Level, best_first
 from Solver.paths.cut_bounds import ROUNDING
-from Solver.plans.alike_plans import AlikePlans, Proof
+from Solver.plans.alike_plans import AlikePlans, Proof, Together
 
 
 FEW_STEPS = 1000  # for a first incumbent among plans alike
@@ -62,9 +62,9 @@ class CutPlans(Protocol):
     def alike(self, rows: IntArray) -> AlikePlans:
         """Plans ``rows`` by what decides whether ``none_beats`` may compare them."""
 
-    def together(self, rows: IntArray, incumbents_s: FloatArray, most_steps: int) -> Proof:
-        """Whether no cut of plans ``rows``, alike, is proven to beat the ``incumbents_s`` (rows,)
-        within so many stages tried."""
+    def together(self, rows: IntArray, incumbents_s: FloatArray, most_steps: int) -> Together:
+        """Whether it is proven, within so many stages tried, that no cut of plans ``rows``, alike,
+        beats the ``incumbents_s`` (rows,)."""
 
 
 class CutSearch:
@@ -132,7 +132,7 @@ class CutSearch:
 
     def close_alike(self, index: int, level: int) -> bool:
         """Whether it is settled what becomes of a plan and others like it: that no cut beats what
-        they have to beat, or that they wait for the last level."""
+        they have to beat, or that they wait for another level."""
         like = self._alike.like(index)
         matter = self.bounds_s[like] < self.incumbents_s[like] * (1.0 - ROUNDING)
         like = like[matter & (self.level[like] < self._settled)]
@@ -140,14 +140,19 @@ class CutSearch:
         incumbents_s = self.incumbents_s[rows]
         if not len(rows) or np.isinf(incumbents_s).any():
             return False
-        proof = self.plans.together(rows, incumbents_s, self._steps[max(level, 1) - 1])
-        self._alike.learn(index, level, proof)
-        if proof is Proof.CLOSED:
-            self.status[rows], self.bounds_s[rows] = PlanStatus.PRUNED, incumbents_s
-            self.level[rows] = self._settled
-        elif proof is Proof.TOO_LONG and level < self._settled - 1:
-            self.level[like] = self._settled - 1
+        found = self.plans.together(rows, incumbents_s, self._steps[max(level, 1) - 1])
+        self._alike.learn(index, level, found.proof)
+        bounds_s = np.minimum(found.bounds_s, incumbents_s)
+        self.bounds_s[rows] = np.maximum(self.bounds_s[rows], bounds_s)
+        last = self._settled - 1
+        if found.proof is Proof.CLOSED:
+            self.status[rows], self.level[rows] = PlanStatus.PRUNED, self._settled
+        elif found.proof is Proof.TOO_LONG and level < last:
+            self.level[like] = last
+        elif level == 0:
+            self.level[rows] = np.maximum(self.level[rows], 1)
         else:
+            self._waiting = None
             return False
         self._waiting = None
         return True

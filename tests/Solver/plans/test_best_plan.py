@@ -152,7 +152,10 @@ def test_plans_are_closed_together_if_none_beats_its_incumbent(
             fit = np.where(np.isfinite(true_s), true_s, random.uniform(0.5, 2.0, len(true_s)))[rows]
             for least in (0.97, 0.9999, 1.0001):
                 incumbents_s = fit * random.uniform(least, 1.0001, len(rows))
-                if plans.together(rows, incumbents_s, MOST_STEPS) is Proof.CLOSED:
+                found = plans.together(rows, incumbents_s, MOST_STEPS)
+                bounds_s = np.minimum(found.bounds_s, incumbents_s)
+                assert np.all(true_s[rows] >= bounds_s / CLOSE)
+                if found.proof is Proof.CLOSED:
                     assert np.all(true_s[rows] >= incumbents_s / CLOSE)
                     closed += len(rows) > 1
                 else:
