@@ -273,10 +273,11 @@ class ConfigurationPlans:
             return Together(Proof.CLOSED, bounds_s)
         nodes = np.zeros(problem.pp + 1, np.int64)
         found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes, True)
+        if np.isfinite(found.seconds):
+            return Together(Proof.OPEN, bounds_s)
         if found.complete:
             return Together(Proof.CLOSED, np.full(len(rows), np.inf))
-        too_long = np.isinf(found.seconds)
-        return Together(Proof.TOO_LONG if too_long else Proof.OPEN, bounds_s)
+        return Together(Proof.TOO_LONG, bounds_s)
 
     def _least_prices(self, rows: IntArray) -> Priced:
         """What stages take and hold at least under plans ``rows``, alike."""

@@ -16,7 +16,6 @@ from Solver.best_first import Level, best_first
 from Solver.paths.cut_bounds import ROUNDING
 from Solver.plans.alike_plans import AlikePlans, Proof, Together
 
-
 FEW_STEPS = 1000  # for a first incumbent among plans alike
 
 
