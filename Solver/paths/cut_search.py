@@ -143,6 +143,7 @@ def search_cuts(
     tables: FloatArray,
     most_steps: int,
     nodes: IntArray,
+    any_cut: bool,
     short: int = SHORT,
 ) -> Found:
     """The best cut that beats ``incumbent_s``, depth first from the first stage under the tables of
@@ -150,7 +151,8 @@ def search_cuts(
 
     Fills ``nodes`` (pp + 1,) with its path, from all layers to none. Gives up after ``most_steps``
     stages were tried. Of first stages up to the same node, those that others dominate
-    (``is_dominated``) are not gone on with once there were ``short`` steps.
+    (``is_dominated``) are not gone on with once there were ``short`` steps. Where ``any_cut`` will
+    do it ends with the first that beats the incumbent.
     """
     pp, spans, everything = problem.pp, problem.spans, len(problem.nodes) - 1
     best_s, complete, leaves, steps = incumbent_s, True, 0, 0
@@ -216,6 +218,7 @@ def search_cuts(
                 load_s = most_load_s(problem, best_s * (1.0 - ROUNDING) - problem.least_step_s)
                 for each in range(pp + 1):
                     nodes[each] = node[each]
+                most_steps *= not any_cut
             continue
         now, before = first_stages[place + 1], first_stages[place]
         now[PIPELINE], now[OWN], now[DEEP], now[LAG] = pipeline_s, own_s, deep_s, lag_s

@@ -29,6 +29,7 @@ from Solver.paths.cut_bounds import (
 )
 from Solver.paths.cut_search import cut_s, search_cuts
 from Solver.paths.stage_tables import Loads, Priced, empty_loads, fill_loads
+from Solver.plans.alike_plans import AlikePlans, Proof, Together
 from Solver.plans.bounds import least_per_second, plan_bounds_s
 from Solver.plans.cut_levels import CutSearch, Found, Hint, PlanStatus
 from Solver.plans.shape_plans import MOST_KEPT, DegreesKey, ShapePlans
@@ -88,7 +89,7 @@ class ConfigurationPlans:
         waits = shared.machine.pass_starts != PassStarts()
         adds = bool(costs.accumulation_s[configuration].any())
         machine = shared.machine
-        devices = shared.plans.devices
+        self._devices = devices = shared.plans.devices
         varied = bool(machine.variation) and len(shared) > 1 and devices.min() < devices.max()
         self._take_longer = waits or adds or varied  # passes, than ``loads`` say
         self._unlimited = waits or adds  # nor does ``upstream_backward_s`` say how long they take
@@ -214,15 +215,21 @@ class ConfigurationPlans:
     def _waiting(self, index: int) -> int:
         """Devices that wait for the slowest of them; 0 where all are alike."""
         alike = not self.shared.machine.variation
-        return 0 if alike else int(self.shared.plans.devices[index])
+        return 0 if alike else int(self._devices[index])
 
     def _follows(self, index: int) -> bool:
         """Whether all replicas' communication follows the last pass."""
         return bool(self.shared.bounds.follows[index])
 
     def _problem(self, index: int) -> Problem:
-        shared, loads = self.shared, self.loads
-        graph, links, priced = shared.stages, shared.links(index), self._stage_prices(index)
+        return self._least_problem(np.array([index]), self._stage_prices(index))
+
+    def _least_problem(self, rows: IntArray, priced: Priced) -> Problem:
+        """No cut of the plans ``rows``, alike and with stages of no less than ``priced``, takes
+        less or fits in less memory than under this one: a cut takes no less the longer its passes,
+        synchronisation and steps, and what bounds assume of passes they take all the more."""
+        shared, loads, index = self.shared, self.loads, int(rows[0])
+        graph, links = shared.stages, shared.links(index)
         return Problem(
             np.stack([loads.stage_s, *priced, graph.sizes.saved_bytes], axis=1),
             self._nodes,
@@ -234,13 +241,13 @@ class ConfigurationPlans:
             links.seconds,
             links.kind_of,
             links.least_s,
-            float(shared.bounds.most_one_way_s[index]),
+            float(shared.bounds.most_one_way_s[rows].max()),
             self._follows(index) and not self._unlimited,
             self._shorter_part,
             int(shared.plans.pp[index]),
             int(shared.plans.micro_batches[index]),
-            float(shared.tied_s[index]),
-            float(shared.least_step_s[index]),
+            float(shared.tied_s[rows].min()),
+            float(shared.least_step_s[rows].min()),
             self.memory_bytes * (1.0 + ROUNDING),
         )
 
@@ -251,6 +258,38 @@ class ConfigurationPlans:
         weight = float(self._weights[index])
         bound_s: float = bound_cut(self._problem(index), incumbent_s / weight, self._tables)
         return bound_s * weight
+
+    def alike(self, rows: IntArray) -> AlikePlans:
+        """Plans ``rows``, none interleaved, by class."""
+        return self.shared.alike(rows)
+
+    def together(self, rows: IntArray, incumbents_s: FloatArray, most_steps: int) -> Together:
+        """Whether it is proven, within so many stages tried, that no cut of plans ``rows``, alike,
+        beats the ``incumbents_s`` (rows,)."""
+        incumbent_s = float((incumbents_s / self._weights[rows]).max())
+        problem = self._least_problem(rows, self._least_prices(rows))
+        bounds_s = bound_cut(problem, incumbent_s, self._tables) * self._weights[rows]
+        if np.isinf(bounds_s).all():
+            return Together(Proof.CLOSED, bounds_s)
+        nodes = np.zeros(problem.pp + 1, np.int64)
+        found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes, True)
+        if np.isfinite(found.seconds):
+            return Together(Proof.OPEN, bounds_s)
+        if found.complete:
+            return Together(Proof.CLOSED, np.full(len(rows), np.inf))
+        return Together(Proof.TOO_LONG, bounds_s)
+
+    def _least_prices(self, rows: IntArray) -> Priced:
+        """What stages take and hold at least under plans ``rows``, alike."""
+        shared, index = self.shared, int(rows[0])
+        if not self._follows(index):
+            every = [self._stage_prices(row) for row in rows.tolist()]
+            return Priced(*(np.minimum.reduce(column) for column in zip(*every, strict=True)))
+        keys = {shared.degrees_key(row): row for row in rows.tolist()}
+        after = zip(*(shared.after_passes(row) for row in keys.values()), strict=True)
+        fewest = int(rows[self._devices[rows].argmin()])  # wait for the slowest the least
+        passes = self._stage_prices(fewest)[:2]
+        return Priced(*passes, *(np.minimum.reduce(column) for column in after))
 
     def _as_hinted(self, hint: Hint, incumbent_s: float) -> Found:
         index, nodes, weight = hint.index, hint.nodes, float(self._weights[hint.index])
@@ -274,7 +313,7 @@ class ConfigurationPlans:
         if np.isinf(bound_cut(problem, incumbent_s, self._tables)):
             return Found(None, None, np.inf, True, fits=bool(np.isfinite(incumbent_s)))
         nodes = np.zeros(problem.pp + 1, np.int64)
-        found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes)
+        found = search_cuts(problem, incumbent_s, self._tables, most_steps, nodes, False)
         if np.isinf(found.seconds):
             return Found(None, None, np.inf, found.complete)
         path, seconds = tuple(nodes.tolist()), found.seconds * weight

@@ -14,6 +14,9 @@ from Estimator.plans.degrees import UniformPlan
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.best_first import Level, best_first
 from Solver.paths.cut_bounds import ROUNDING
+from Solver.plans.alike_plans import AlikePlans, Proof, Together
+
+FEW_STEPS = 1000  # for a first incumbent among plans alike
 
 
 class PlanStatus(IntEnum):
@@ -55,6 +58,13 @@ class CutPlans(Protocol):
     def searched(self, index: int, incumbent_s: float, most_steps: int) -> Found:
         """The best cut of a plan that beats ``incumbent_s``, among so many stages tried."""
 
+    def alike(self, rows: IntArray) -> AlikePlans:
+        """Plans ``rows`` by what decides whether ``none_beats`` may compare them."""
+
+    def together(self, rows: IntArray, incumbents_s: FloatArray, most_steps: int) -> Together:
+        """Whether it is proven, within so many stages tried, that no cut of plans ``rows``, alike,
+        beats the ``incumbents_s`` (rows,)."""
+
 
 class CutSearch:
     """The search for plans of ``plans`` that take less than ``incumbents_s`` (plans,), which
@@ -86,6 +96,7 @@ class CutSearch:
         self._candidates = np.arange(0)
         self._column = np.zeros(len(fits), np.int64)
         self._waiting: FloatArray | None = None
+        self._steps = steps
 
     def run(self) -> None:
         """Search all plans that are not settled yet, best first."""
@@ -93,6 +104,10 @@ class CutSearch:
         candidates = candidates[self.level[candidates] < self._settled]
         self._candidates, self._waiting = candidates, None
         self._column[candidates] = np.arange(len(candidates))
+        self._alike = self.plans.alike(candidates)
+        for index in self._alike.most_promising(self.bounds_s).tolist():
+            if self.bounds_s[index] < self.incumbents_s[index] * (1.0 - ROUNDING):
+                self.cut(index, FEW_STEPS, otherwise=int(self.level[index]))
         # Every plan has an incumbent of its own, which its level compares it with.
         best_first(candidates, self.levels, lambda: -np.inf)
 
@@ -113,6 +128,33 @@ class CutSearch:
         else:
             self.complete = False
             self.settle(index, PlanStatus.EVALUATED, float(self.bounds_s[index]))
+
+    def close_alike(self, index: int, level: int) -> bool:
+        """Whether it is settled what becomes of a plan and others like it: that no cut beats what
+        they have to beat, or that they wait for another level."""
+        like = self._alike.like(index)
+        matter = self.bounds_s[like] < self.incumbents_s[like] * (1.0 - ROUNDING)
+        like = like[matter & (self.level[like] < self._settled)]
+        rows = self._alike.around(index, level, like)
+        incumbents_s = self.incumbents_s[rows]
+        if not len(rows) or np.isinf(incumbents_s).any():
+            return False
+        found = self.plans.together(rows, incumbents_s, self._steps[max(level, 1) - 1])
+        self._alike.learn(index, level, found.proof)
+        bounds_s = np.minimum(found.bounds_s, incumbents_s)
+        self.bounds_s[rows] = np.maximum(self.bounds_s[rows], bounds_s)
+        last = self._settled - 1
+        if found.proof is Proof.CLOSED:
+            self.status[rows], self.level[rows] = PlanStatus.PRUNED, self._settled
+        elif found.proof is Proof.TOO_LONG and level < last:
+            self.level[like] = last
+        elif level == 0:
+            self.level[rows] = np.maximum(self.level[rows], 1)
+        else:
+            self._waiting = None
+            return False
+        self._waiting = None
+        return True
 
     def settle(self, index: int, status: PlanStatus, bound_s: float) -> None:
         """Leave a plan as it is known by now."""
@@ -162,6 +204,8 @@ class _Bounding(_Waiting):
 
     def refine(self, candidates: IntArray) -> int:
         search, index = self.search, int(candidates[0])
+        if search.close_alike(index, self.level):
+            return 0
         known_s, incumbent_s = float(search.bounds_s[index]), float(search.incumbents_s[index])
         tight_s = search.plans.bound(index, incumbent_s)
         # Beyond the incumbent it says nothing of the cuts that were pruned by it.
@@ -183,6 +227,7 @@ class _Cutting(_Waiting):
         return self.level > 1
 
     def refine(self, candidates: IntArray) -> int:
-        last = self.level == len(self.search.levels) - 1
-        self.search.cut(int(candidates[0]), self.most_steps, None if last else self.level + 1)
+        index, last = int(candidates[0]), self.level == len(self.search.levels) - 1
+        if not self.search.close_alike(index, self.level):
+            self.search.cut(index, self.most_steps, None if last else self.level + 1)
         return 1

@@ -22,7 +22,7 @@ from Estimator.plans.policy import policy_under
 from Estimator.plans.rates import Machine, Messages, between_s, many_tied_s, whole_bytes
 from Estimator.plans.stage_price import PlanRates
 from Estimator.plans.stage_totals import StageTimes, times_of
-from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans
+from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans, numbered
 from GraphExtractor.graph import ModelGraph
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.paths.cut_bounds import ROUNDING
@@ -36,6 +36,7 @@ from Solver.paths.stage_tables import (
     least_fullest_bytes,
     least_largest,
 )
+from Solver.plans.alike_plans import AlikePlans
 from Solver.plans.bounds import PlanBounds
 from Solver.plans.replica_collectives import ReplicaCollectives
 from Solver.plans.sparse_tables import TablesOfStages
@@ -365,6 +366,21 @@ class ShapePlans:
             single=bool(plans.pp[index] == 1),
             in_flight=int(self._kept_in_flight[index]),
         )
+
+    def alike(self, rows: IntArray) -> AlikePlans:
+        """Plans ``rows`` by what decides their pipelines: all but replicas, and how many devices
+        wait for the slowest of them."""
+        plans, links = self.plans.some(rows), np.empty(len(rows), np.int64)
+        numbers: dict[bytes, int] = {}
+        for first in range(0, len(rows), AT_ONCE):
+            some = plans.some(np.arange(first, min(first + AT_ONCE, len(rows))))
+            tiers = some.boundary_tiers(self.machine.cluster)
+            for place, (crossed, stages) in enumerate(zip(tiers, some.pp.tolist(), strict=True)):
+                crossing = crossed[: stages - 1].tobytes()
+                links[first + place] = numbers.setdefault(crossing, len(numbers))
+        follows = self.bounds.follows[rows].astype(np.int64)
+        classes = numbered([plans.pp, plans.micro_batches, links, follows])
+        return AlikePlans(rows, classes, numbered([plans.sharding, plans.dp]))
 
     def _groups_number(self, index: int) -> int:
         """The same of plans whose collectives over replicas cost the same."""

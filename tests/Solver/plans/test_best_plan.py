@@ -34,8 +34,9 @@ from Solver.designs.model_shapes import model_shapes
 from Solver.paths import lattice
 from Solver.paths.cut_bounds import Problem, bound_cut
 from Solver.paths.cut_search import cut_s, search_cuts
-from Solver.plans import best_plan
-from Solver.plans.best_plan import ConfigurationPlans
+from Solver.plans import alike_plans, best_plan
+from Solver.plans.alike_plans import Proof
+from Solver.plans.best_plan import MOST_STEPS, ConfigurationPlans
 from Solver.plans.cut_levels import PlanStatus
 from Solver.plans.shape_plans import ShapePlans
 from Solver.plans.space import PlanSpace
@@ -130,6 +131,36 @@ def test_plans_bounds_and_statuses_are_those_of_enumeration(
         assert iteration.status is Status.FEASIBLE
         assert iteration.iteration_s == pytest.approx(least, rel=1e-9)
         assert iteration.memory_bytes == pytest.approx(found.memory_bytes, rel=1e-12)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_plans_are_closed_together_if_none_beats_its_incumbent(
+    weighted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random, closed, opened = np.random.default_rng(0), 0, 0
+    cases = (random_case(seed, most_layers=4) for seed in range(900, 920))
+    for tried in (tried for case in cases for tried in parts_of(case, monkeypatch)):
+        shared = tried.part.plans
+        weights = random.uniform(0.9, 1.1, len(shared)) if weighted else np.ones(len(shared))
+        held = shared, tried.part.costs, tried.row, tried.machine.memory_bytes
+        plans = ConfigurationPlans(*held, weights)
+        true_s = weights * np.array([each.iteration_s for each in tried.enumerated])
+        alike = plans.alike(np.flatnonzero(~shared.interleaved))
+        monkeypatch.setattr(alike_plans, "FEWEST", 1)
+        for index in alike.most_promising(plans.bounds_s).tolist():
+            rows = alike.like(index)
+            fit = np.where(np.isfinite(true_s), true_s, random.uniform(0.5, 2.0, len(true_s)))[rows]
+            for least in (0.97, 0.9999, 1.0001):
+                incumbents_s = fit * random.uniform(least, 1.0001, len(rows))
+                found = plans.together(rows, incumbents_s, MOST_STEPS)
+                bounds_s = np.minimum(found.bounds_s, incumbents_s)
+                assert np.all(true_s[rows] >= bounds_s / CLOSE)
+                if found.proof is Proof.CLOSED:
+                    assert np.all(true_s[rows] >= incumbents_s / CLOSE)
+                    closed += len(rows) > 1
+                else:
+                    opened += 1
+    assert closed > 30 and opened > 30, (closed, opened)
 
 
 def test_bounds_count_what_zero_sends_in_every_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +360,7 @@ def test_a_cut_is_as_good_when_first_stages_are_remembered() -> None:
                 np.zeros(problem.pp + 1, np.int64),
             )
             assert np.isfinite(bound_cut(problem, np.inf, tables))
-            found.append(search_cuts(problem, np.inf, tables, 10**7, nodes, short))
+            found.append(search_cuts(problem, np.inf, tables, 10**7, nodes, False, short))
             assert cut_s(problem, nodes) == pytest.approx(found[-1].seconds, rel=1e-12)
         assert all(each.complete for each in found)
         assert [each.seconds for each in found] == pytest.approx([least_s] * 2, rel=1e-12)
