@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import inner, outer
+from Estimator.plans.compiled import outer, uncounted, uncounted_outer
 from Estimator.plans.stage_price import (
     PlanRates,
     SyncPrice,
@@ -89,7 +89,23 @@ def fill_loads(
     ``layers`` are the times of the single layers, ``members`` (nodes, layers) those of every node,
     ``fits`` (kinds,) the stages that fit in memory under some plan.
     """
-    of_passes, alone_s = pass_rates(rates), np.empty(members.shape[1])
+    alone_s = np.empty(members.shape[1])
+    _fill_loads(rates, stages, times, sizes, layers, members, fits, alone_s, loads)
+
+
+@uncounted
+def _fill_loads(
+    rates: PlanRates,
+    stages: Stages,
+    times: StageTimes,
+    sizes: StageSizes,
+    layers: StageTimes,
+    members: BoolArray,
+    fits: BoolArray,
+    alone_s: FloatArray,
+    loads: Loads,
+) -> None:
+    of_passes = pass_rates(rates)
     for layer in range(len(alone_s)):
         recompute_s = pass_of(of_passes, layers.recompute, layer, 0.0, 0.0, 1.0).total_s
         alone_s[layer] = (
@@ -116,7 +132,7 @@ def fill_loads(
     least_largest_upstream(stages, loads.fitting_s, loads.least_upstream_s)
 
 
-@outer
+@uncounted_outer
 def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None:
     """Fill ``least`` (most stages, nodes): the least that the largest of j + 1 stages sharing a
     node can have of ``values`` (kinds,)."""
@@ -137,7 +153,7 @@ def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None
                 least[downstream, node] = min(least[downstream, node], largest)
 
 
-@inner
+@uncounted
 def least_largest_upstream(stages: Stages, values: FloatArray, least: FloatArray) -> None:
     """Fill ``least`` (most stages, nodes) as ``least_largest`` does, of j + 1 stages that share all
     that a node lacks."""
@@ -163,7 +179,7 @@ def least_largest_upstream(stages: Stages, values: FloatArray, least: FloatArray
                 least[upstream, part] = min(least[upstream, part], max(value, so_far))
 
 
-@outer
+@uncounted_outer
 def fill_least_messages(
     stages: Stages, messages_s: FloatArray, kind_of: IntArray, least_s: FloatArray
 ) -> None:
@@ -187,7 +203,7 @@ def fill_least_messages(
                     least_s[downstream, node] = min(least_s[downstream, node], here_s)
 
 
-@outer
+@uncounted_outer
 def fill_passes(
     rates: PlanRates,
     times: StageTimes,
@@ -214,7 +230,20 @@ def fill_prices(
 ) -> None:
     """Price the ``wanted`` (kinds,) stages in full, the others as ones that no memory holds;
     ``shared`` parameters count once on a single stage."""
-    every, no_chunks = len(sizes.layers), np.empty((2, 0))
+    _fill_prices(rates, times, sizes, shared, wanted, np.empty((2, 0)), priced)
+
+
+@uncounted
+def _fill_prices(
+    rates: PlanRates,
+    times: StageTimes,
+    sizes: StageSizes,
+    shared: float,
+    wanted: BoolArray,
+    no_chunks: FloatArray,
+    priced: Priced,
+) -> None:
+    every = len(sizes.layers)
     for kind in range(every):
         if not wanted[kind]:
             priced.forward_s[kind], priced.backward_s[kind] = 0.0, 0.0
