@@ -124,10 +124,11 @@ def _fill_loads(
         loads.downstream_s[node] = loads.stage_s[stages.kind[edge]] if edge >= 0 else 0.0
         edge = stages.from_start[node]
         loads.upstream_forward_s[node] = loads.forward_s[stages.kind[edge]] if edge >= 0 else 0.0
-        loads.upstream_backward_s[node] = 0.0
+        upstream_s = 0.0
         for layer in range(len(alone_s)):
             if not members[node, layer]:
-                loads.upstream_backward_s[node] += alone_s[layer]
+                upstream_s += alone_s[layer]
+        loads.upstream_backward_s[node] = upstream_s
     least_largest(stages, loads.fitting_s, loads.least_downstream_s)
     least_largest_upstream(stages, loads.fitting_s, loads.least_upstream_s)
 
@@ -162,12 +163,14 @@ def least_largest_upstream(stages: Stages, values: FloatArray, least: FloatArray
     for upstream in range(len(least)):
         if stages.chain:
             for part in range(everything):
+                least_s = np.inf
                 for node in range(part + 1 if upstream > 0 else everything, everything + 1):
                     value = values[stages.kind[stages.first[node] + part]]
-                    if value >= least[upstream, part]:
+                    if value >= least_s:
                         break  # larger stages take longer
                     so_far = -np.inf if upstream == 0 else least[upstream - 1, node]
-                    least[upstream, part] = min(least[upstream, part], max(value, so_far))
+                    least_s = min(least_s, max(value, so_far))
+                least[upstream, part] = least_s
             continue
         for node in range(everything, 0, -1):
             so_far = -np.inf if upstream == 0 else least[upstream - 1, node]
