@@ -13,6 +13,6 @@ outer = compiled(nogil=True, no_cfunc_wrapper=True, _nrt=True)  # called from Py
 # called from compiled code alone
 inner = compiled(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=True)
 # the same, where they neither make nor return arrays
-uncounted_outer = compiled(nogil=True, no_cfunc_wrapper=True, _nrt=False)
-uncounted = compiled(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
+borrowing_outer = compiled(nogil=True, no_cfunc_wrapper=True, _nrt=False)
+borrowing_inner = compiled(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
 inlined = compiled(inline="always", nogil=True)  # short ones

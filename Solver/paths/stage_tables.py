@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import outer, uncounted, uncounted_outer
+from Estimator.plans.compiled import outer, borrowing_inner, borrowing_outer
 from Estimator.plans.stage_price import (
     PlanRates,
     SyncPrice,
@@ -93,7 +93,7 @@ def fill_loads(
     _fill_loads(rates, stages, times, sizes, layers, members, fits, alone_s, loads)
 
 
-@uncounted
+@borrowing_inner
 def _fill_loads(
     rates: PlanRates,
     stages: Stages,
@@ -133,7 +133,7 @@ def _fill_loads(
     least_largest_upstream(stages, loads.fitting_s, loads.least_upstream_s)
 
 
-@uncounted_outer
+@borrowing_outer
 def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None:
     """Fill ``least`` (most stages, nodes): the least that the largest of j + 1 stages sharing a
     node can have of ``values`` (kinds,)."""
@@ -154,7 +154,7 @@ def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None
                 least[downstream, node] = min(least[downstream, node], largest)
 
 
-@uncounted
+@borrowing_inner
 def least_largest_upstream(stages: Stages, values: FloatArray, least: FloatArray) -> None:
     """Fill ``least`` (most stages, nodes) as ``least_largest`` does, of j + 1 stages that share all
     that a node lacks."""
@@ -182,7 +182,7 @@ def least_largest_upstream(stages: Stages, values: FloatArray, least: FloatArray
                 least[upstream, part] = min(least[upstream, part], max(value, so_far))
 
 
-@uncounted_outer
+@borrowing_outer
 def fill_least_messages(
     stages: Stages, messages_s: FloatArray, kind_of: IntArray, least_s: FloatArray
 ) -> None:
@@ -206,7 +206,7 @@ def fill_least_messages(
                     least_s[downstream, node] = min(least_s[downstream, node], here_s)
 
 
-@uncounted_outer
+@borrowing_outer
 def fill_passes(
     rates: PlanRates,
     times: StageTimes,
@@ -236,7 +236,7 @@ def fill_prices(
     _fill_prices(rates, times, sizes, shared, wanted, np.empty((2, 0)), priced)
 
 
-@uncounted
+@borrowing_inner
 def _fill_prices(
     rates: PlanRates,
     times: StageTimes,

@@ -40,13 +40,13 @@ so all ends take p^2 steps.
 
 import numpy as np
 
-from Estimator.plans.compiled import outer, uncounted
+from Estimator.plans.compiled import outer, borrowing_inner
 from Estimator.plans.pipeline.schedule import FloatArray
 
 SCRATCH_ROWS = 3  # of pp entries each, for ``fill_last_backward_end_s``
 
 
-@uncounted
+@borrowing_inner
 def fill_last_backward_end_s(
     forward_s: FloatArray,
     backward_s: FloatArray,
