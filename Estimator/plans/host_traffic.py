@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.compiled import inner
+from Estimator.plans.compiled import borrowing_inner
 
 FloatArray = NDArray[np.float64]
 
@@ -62,7 +62,7 @@ class HostSeconds(NamedTuple):
     hidden_s: float
 
 
-@inner
+@borrowing_inner
 def together_s(busy_s: float, to_s: float, from_s: float, slowdown: FloatArray) -> float:
     """Seconds until all three end that start together (``contention.joint_s`` of one row)."""
     total_s = 0.0
@@ -97,7 +97,7 @@ def together_s(busy_s: float, to_s: float, from_s: float, slowdown: FloatArray) 
     return total_s
 
 
-@inner
+@borrowing_inner
 def host_seconds(
     host: HostRates, traffic: PassTraffic, busy_s: float, layers: float
 ) -> HostSeconds:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.links import routes
-from Estimator.plans.compiled import inlined, inner, outer
+from Estimator.plans.compiled import borrowing_inner, inlined, outer
 from Estimator.plans.cuts import Crossing, balanced_cuts
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes
 from Estimator.plans.many_rates import ManyRates, many_rates, rates_at
@@ -315,7 +315,7 @@ def price_plans(
         found[2, plan], found[3, plan] = fullest_bytes, host_bytes
 
 
-@inner
+@borrowing_inner
 def _with_messages(chunks_s: FloatArray, links: Links, layout: int, passes: Chunks) -> None:
     """Passes with the messages that they send, as parts of them or as delays."""
     chunks = chunks_s.shape[1]
@@ -334,7 +334,7 @@ def _with_messages(chunks_s: FloatArray, links: Links, layout: int, passes: Chun
             passes.backward_s[chunk] = chunks_s[1, chunk] + back_s
 
 
-@inner
+@borrowing_inner
 def _equal(ours: Chunks, others: Chunks) -> bool:
     for chunk in range(len(ours.forward_s)):
         if (

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.compiled import inlined, inner, outer
+from Estimator.plans.compiled import borrowing_inner, borrowing_outer, inlined
 from Estimator.plans.host_traffic import HostRates, HostSeconds, PassTraffic, host_seconds
 from Estimator.plans.stage_totals import PassTotals, StageSizes, StageTimes
 
@@ -213,7 +213,7 @@ class SyncPrice(NamedTuple):
     update_s: float
 
 
-@inner
+@borrowing_inner
 def collective_s(rates: GroupRates, kind: int, which: int, payload_bytes: float) -> float:
     """Seconds of a collective over ``payload_bytes`` of the whole tensor; 0 for nothing."""
     if payload_bytes <= 0.0:
@@ -235,7 +235,7 @@ def collective_s(rates: GroupRates, kind: int, which: int, payload_bytes: float)
     return total_s
 
 
-@inner
+@borrowing_inner
 def parameters_s(
     rates: PlanRates,
     kind: int,
@@ -294,7 +294,7 @@ def stage_parameters(
     return StageParameters(layers, parameters - experts, experts, wide, rows)
 
 
-@inner
+@borrowing_inner
 def synchronisation(rates: PlanRates, held: StageParameters) -> SyncPrice:
     """Communication of a stage that holds these parameters.
 
@@ -336,7 +336,7 @@ def exposed_s(
     return max(least_s, communication_s * (one + rest * shown_part))
 
 
-@inner
+@borrowing_inner
 def pass_price(
     rates: PassRates,
     device_s: float,
@@ -400,7 +400,7 @@ def once_s(
     return reduce_s + exposed_s(sync.update_s, forward_s, layers, shown, hidden)
 
 
-@inner
+@borrowing_inner
 def host_traffic(
     rates: PlanRates, sizes: StageSizes, first: int, step: int, held: StageParameters
 ) -> HostTraffic:
@@ -473,7 +473,7 @@ def chunk_price(
     )
 
 
-@inner
+@borrowing_inner
 def stage_price(
     rates: PlanRates,
     times: StageTimes,
@@ -562,7 +562,7 @@ def stage_price(
     )
 
 
-@outer
+@borrowing_outer
 def price_stages(
     rates: PlanRates,
     times: StageTimes,
@@ -585,7 +585,7 @@ def price_stages(
             prices[field, stage] = price[field]
 
 
-@outer
+@borrowing_outer
 def parameters_of(
     rates: PlanRates, sizes: StageSizes, stage: int, pp: int, tied: float
 ) -> StageParameters:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import inlined, inner, outer
+from Estimator.plans.compiled import borrowing_inner, borrowing_outer, inlined
 from Estimator.plans.pipeline.one_f_one_b import stage_bound_s
 from phaze_common.array_types import FloatArray, IntArray
 
@@ -117,7 +117,7 @@ def stage_at(problem: Problem, edge: int, downstream: int) -> Stage:
     return Stage(forward_s, backward_s, pipeline_s, own_s, after_s - back_s, deep_s, lag_s)
 
 
-@inner
+@borrowing_inner
 def most_load_s(problem: Problem, limit_s: float) -> float:
     """What a stage of a cut that takes less than ``limit_s`` (without the step) can take per
     micro-batch, messages left out.
@@ -152,7 +152,7 @@ def most_load_s(problem: Problem, limit_s: float) -> float:
     return most_s * (1.0 + ROUNDING)
 
 
-@outer
+@borrowing_outer
 def bound_cut(problem: Problem, incumbent_s: float, tables: FloatArray) -> float:
     """Seconds that no cut of the plan beats (inf: none fits, or none beats ``incumbent_s``).
 

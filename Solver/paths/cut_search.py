@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import inlined, inner, outer
+from Estimator.plans.compiled import borrowing_inner, inlined, outer
 from Estimator.plans.pipeline.one_f_one_b import SCRATCH_ROWS, finish_in_s
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.paths.cut_bounds import (
@@ -54,7 +54,7 @@ class Found(NamedTuple):
     leaves: int
 
 
-@inner
+@borrowing_inner
 def follow_paths(
     stages: FloatArray, before: FloatArray, now: FloatArray, place: int, micro_batches: int
 ) -> None:
@@ -93,7 +93,7 @@ def path_bound_s(first_stages: FloatArray, rest_s: float) -> float:
     )
 
 
-@inner
+@borrowing_inner
 def is_dominated(first_stages: FloatArray, known: FloatArray, scratch: FloatArray) -> bool:
     """Whether other first stages up to the same node, of those ``known`` (REMEMBERED, KEPT), let
     any rest end as soon; else these join. ``scratch`` has shape (KEPT,).

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import inner, outer
+from Estimator.plans.compiled import borrowing_inner, borrowing_outer, outer
 from Estimator.plans.stage_price import (
     PlanRates,
     SyncPrice,
@@ -116,7 +116,7 @@ def fill_loads(
     least_largest_upstream(stages, loads.fitting_s, loads.least_upstream_s)
 
 
-@outer
+@borrowing_outer
 def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None:
     """Fill ``least`` (most stages, nodes): the least that the largest of j + 1 stages sharing a
     node can have of ``values`` (kinds,)."""
@@ -137,7 +137,7 @@ def least_largest(stages: Stages, values: FloatArray, least: FloatArray) -> None
                 least[downstream, node] = min(least[downstream, node], largest)
 
 
-@inner
+@borrowing_inner
 def least_largest_upstream(stages: Stages, values: FloatArray, least: FloatArray) -> None:
     """Fill ``least`` (most stages, nodes) as ``least_largest`` does, of j + 1 stages that share all
     that a node lacks."""
@@ -163,7 +163,7 @@ def least_largest_upstream(stages: Stages, values: FloatArray, least: FloatArray
                 least[upstream, part] = min(least[upstream, part], max(value, so_far))
 
 
-@outer
+@borrowing_outer
 def fill_least_messages(
     stages: Stages, messages_s: FloatArray, kind_of: IntArray, least_s: FloatArray
 ) -> None:
@@ -187,7 +187,7 @@ def fill_least_messages(
                     least_s[downstream, node] = min(least_s[downstream, node], here_s)
 
 
-@outer
+@borrowing_outer
 def fill_passes(
     rates: PlanRates,
     times: StageTimes,

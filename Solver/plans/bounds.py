@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import inlined, outer
+from Estimator.plans.compiled import borrowing_outer, inlined
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.paths.stage_graph import Stages
 from Solver.paths.stage_tables import Loads
@@ -77,7 +77,7 @@ def least_per_second(parameters: FloatArray, loads: Loads) -> float:
     return float((parameters[counted] / loads.stage_s[counted]).min()) if counted.any() else 0.0
 
 
-@outer
+@borrowing_outer
 def plan_bounds_s(
     bounds: PlanBounds,
     stages: Stages,

@@ -24,7 +24,7 @@ seconds over the difference of both slopes before, and the jump is tried that fa
 
 import numpy as np
 
-from Estimator.plans.compiled import inner, outer
+from Estimator.plans.compiled import borrowing_inner, outer
 from Estimator.plans.pipeline.kernels import Chunks
 from Estimator.plans.pipeline.schedule import FloatArray
 
@@ -36,7 +36,7 @@ MOST_TRIES = 3  # of one jump
 FREE, ARRIVES, RETURNS = range(3)
 
 
-@inner
+@borrowing_inner
 def _run(
     chunks: Chunks,
     passes: int,
@@ -103,7 +103,7 @@ def _run(
                 returns_s[stage] = free_s[stage] + backward_delay_s[stage]
 
 
-@inner
+@borrowing_inner
 def _rebase(state_s: FloatArray) -> float:
     """Count ``state_s`` from when the first stage is free, for its digits; returns when."""
     pp = state_s.shape[1] - 1
@@ -116,7 +116,7 @@ def _rebase(state_s: FloatArray) -> float:
     return origin_s
 
 
-@inner
+@borrowing_inner
 def _combine(ours: FloatArray, factor: float, others: FloatArray, to: FloatArray) -> None:
     """``ours + factor * others`` into ``to``, which may be one of them."""
     for row in range(3):
@@ -124,7 +124,7 @@ def _combine(ours: FloatArray, factor: float, others: FloatArray, to: FloatArray
             to[row, entry] = ours[row, entry] + factor * others[row, entry]
 
 
-@inner
+@borrowing_inner
 def _distance(ours: FloatArray, others: FloatArray) -> float:
     most = 0.0
     for row in range(3):
@@ -133,7 +133,7 @@ def _distance(ours: FloatArray, others: FloatArray) -> float:
     return most
 
 
-@inner
+@borrowing_inner
 def _reach(
     groups: int, move_s: FloatArray, found_s: FloatArray, later_s: float, tolerance_s: float
 ) -> int:

@@ -40,13 +40,13 @@ so all ends take p^2 steps.
 
 import numpy as np
 
-from Estimator.plans.compiled import inner, outer
+from Estimator.plans.compiled import borrowing_inner, borrowing_outer, outer
 from Estimator.plans.pipeline.schedule import FloatArray
 
 SCRATCH_ROWS = 3  # of pp entries each, for ``fill_last_backward_end_s``
 
 
-@inner
+@borrowing_inner
 def fill_last_backward_end_s(
     forward_s: FloatArray,
     backward_s: FloatArray,
@@ -106,7 +106,7 @@ def last_backward_end_s(
     return end_s
 
 
-@outer
+@borrowing_outer
 def finish_in_s(
     forward_s: FloatArray,
     backward_s: FloatArray,
@@ -128,7 +128,7 @@ def finish_in_s(
     return latest_s
 
 
-@outer
+@borrowing_outer
 def stage_bound_s(
     forward_s: float,
     backward_s: float,
