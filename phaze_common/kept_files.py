@@ -16,8 +16,10 @@ from typing import Any
 
 from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.datamodel import default_manager
 from numba.core.types.misc import unliteral
 
+from phaze_common.errors import DefectError
 from phaze_common.sealed import DIGEST_BYTES, digest
 
 logger = logging.getLogger(__name__)
@@ -26,7 +28,8 @@ logger = logging.getLogger(__name__)
 def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """``numba.njit`` with these options, its result kept on disk."""
     made = njit(**options)(function)
-    made._cache = KeptFunction(function)  # as its enable_caching does
+    # as its enable_caching does
+    made._cache = KeptFunction(function, counts=options.get("_nrt", True))
     template = made.get_call_template
     # Else a function is compiled once for every constant that compiled code calls it with, and all
     # that it calls again.
@@ -97,15 +100,26 @@ class _Files(IndexDataCacheFile):  # type: ignore[misc]
 class KeptFunction(FunctionCache):  # type: ignore[misc]
     """As numba's, in files that are checked before they are read."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, counts: bool) -> None:
+        """Of ``function``, which ``counts`` references to arrays, or returns none."""
         super().__init__(function)
+        self._counts = counts
         stamp = self._impl.locator.get_source_stamp()
         self._cache_file = _Files(
             cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=stamp
         )
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep what was compiled, if that is possible."""
+        """Keep what was compiled, if that is possible.
+
+        Raises: DefectError: it returns an array, references to which are not counted.
+        """
+        returned = default_manager[data.signature.return_type]
+        if not self._counts and returned.contains_nrt_meminfo():
+            raise DefectError(
+                f"{data.fndesc.qualname} returns {data.signature.return_type}, references to which "
+                "it does not count; compile it as one that does"
+            )
         try:
             super().save_overload(sig, data)
         except OSError as error:
