@@ -17,10 +17,12 @@ from itertools import chain
 from pathlib import Path
 
 from GraphExtractor.graph import GraphKey, ModelGraph
+from GraphExtractor.graphs_beside import graphs_between
 from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.size_laws import DEGREES, SAMPLES, SizeLaw, with_size
 from GraphExtractor.storage import load_stored, store_graph, traced_key
 from GraphExtractor.widths import check_key
+from phaze_common.choices import KeyExchange
 from phaze_common.errors import InputError
 
 FIXED_BY = 3  # graphs that fix a law and check it
@@ -33,7 +35,8 @@ class KindOfDivision:
     """Graphs of a model in one kind of division, as they are traced into ``folder`` or follow.
 
     ``first`` is the place of the size that the law in the micro-batch size begins with (None: there
-    is none), as a group has ``shown``; ``known`` are the graphs that are there by now.
+    is none), as a group has ``shown``; ``known`` are the graphs that are there by now. ``beside``
+    is the kind of another exchange of keys, which is all there before (None: there is none).
     """
 
     def __init__(
@@ -42,7 +45,8 @@ class KindOfDivision:
         self.keys, self.known, self.folder = frozenset(keys), dict(known), folder
         self.described = all(find_model(key.model).described for key in self.keys)
         self.first: int | None = 0
-        self.shown = False
+        self.shown = self.shown_beside = False
+        self.beside: KindOfDivision | None = None
 
     def traces(self) -> Traces:
         """Trace and derive all; the largest group first, which shows what the others follow."""
@@ -55,7 +59,8 @@ class KindOfDivision:
 
     def _sizes(self, group: Group) -> Traces:
         """Trace what fixes the law of the micro-batch sizes of ``group``, and derive the others."""
-        while True:
+        yield from self._sizes_beside(group)
+        while not all(key in self.known for key in group):
             first = self.first
             traced = group
             if first is not None and len(group) >= first + FIXED_BY:
@@ -71,6 +76,23 @@ class KindOfDivision:
                 self._store(found)
                 return
             self.first, self.shown = (1 if first == 0 else None), False
+
+    def _sizes_beside(self, group: Group) -> Traces:
+        """Derive what lies between the ends of ``group`` from them and from the graphs ``beside``,
+        which a group of this kind shows; nothing where it does not follow these."""
+        there = self.beside.known if self.beside is not None else {}
+        others = [there.get(replace(key, exchange=KeyExchange.GATHER)) for key in group]
+        beside = [each for each in others if each is not None]
+        if len(beside) < len(group) or len(group) < FIXED_BY:
+            return
+        checks = group[1:2] if not self.shown_beside else ()
+        yield from self._trace((group[0], group[-1], *checks))
+        ends = self.known[group[0]], self.known[group[-1]]
+        found = graphs_between(group, ends, beside)
+        if found is None or any(graph != self.known.get(graph.key, graph) for graph in found):
+            return
+        self.shown_beside = True
+        self._store(graph for graph in found if graph.key not in self.known)
 
     def _checks(self, between: Group) -> Group:
         """Graphs that show whether a law holds of those ``between`` its ends: the next, and of code
@@ -176,11 +198,21 @@ def kinds_of_division(
             missing.add(kind)
         elif stored[key].key == traced:
             known[traced] = stored[key]
-    return [
-        KindOfDivision(each, {key: known[key] for key in each & known.keys()}, folder)
+    found = {
+        kind: KindOfDivision(each, {key: known[key] for key in each & known.keys()}, folder)
         for kind, each in kinds.items()
         if kind in missing
-    ]
+    }
+    for kind, made in found.items():
+        if made.described and kind.exchange is not KeyExchange.GATHER:
+            made.beside = found.get(replace(kind, exchange=KeyExchange.GATHER))
+    return list(found.values())
+
+
+def all_traces(kinds: Sequence[KindOfDivision]) -> Traces:
+    """What ``kinds`` trace, those that others lie ``beside`` first."""
+    yield from together([kind.traces() for kind in kinds if kind.beside is None])
+    yield from together([kind.traces() for kind in kinds if kind.beside is not None])
 
 
 def together(parts: Sequence[Traces]) -> Traces:

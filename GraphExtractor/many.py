@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from GraphExtractor.check import warn_of
-from GraphExtractor.followed_graphs import kinds_of_division, next_traces, together
+from GraphExtractor.followed_graphs import all_traces, kinds_of_division, next_traces
 from GraphExtractor.graph import GraphKey, ModelGraph
 from GraphExtractor.models.registry import find_model
 from GraphExtractor.permission import CodePermission
@@ -51,7 +51,7 @@ def load_or_extract_all(
         there += count
         advance(count)
 
-    traces, made = together([kind.traces() for kind in kinds]), None
+    traces, made = all_traces(kinds), None
     while traced := next_traces(traces, made):
         made = _make(traced, folder, force, code, ready)
     advance(len(keys) - there)  # those that follow from them

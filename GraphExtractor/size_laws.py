@@ -33,6 +33,7 @@ class SizeLaw:
     axis: str
     low: ModelGraph
     high: GraphKey
+    form: list[Any]  # all that the graphs are but numbers
     numbers: IntArray  # of low, in the order of its fields
     steps: IntArray  # what they grow by from low to high
     proportional: BoolArray  # those that are multiples of the degree
@@ -46,10 +47,17 @@ class SizeLaw:
         numbers, others = np.array(first, np.int64), np.array(second, np.int64)
         lowest, highest = getattr(low.key, axis), getattr(high.key, axis)
         grows = (numbers != 0) & (numbers * highest == others * lowest) & (axis != SAMPLES)
-        return cls(axis, low, high.key, numbers, others - numbers, grows)
+        return cls(axis, low, high.key, form, numbers, others - numbers, grows)
 
     def at(self, value: int) -> ModelGraph | None:
         """The graph of another value; None where a number would not be whole."""
+        found = self._numbers_at(value)
+        if found is None:
+            return None
+        made: ModelGraph = _put_together(self.low, iter(found))
+        return replace(made, key=with_size(self.low.key, self.axis, value))
+
+    def _numbers_at(self, value: int) -> list[int] | None:
         low, high = getattr(self.low.key, self.axis), getattr(self.high, self.axis)
         way = Fraction(value - low, high - low)
         if self.axis != SAMPLES:
@@ -60,14 +68,13 @@ class SizeLaw:
         grown, left = np.divmod(self.numbers * value, low)
         if np.where(self.proportional, left, rest).any():
             return None
-        found = np.where(self.proportional, grown, self.numbers + more)
-        made: ModelGraph = _put_together(self.low, iter(found.tolist()))
-        return replace(made, key=with_size(self.low.key, self.axis, value))
+        found: list[int] = np.where(self.proportional, grown, self.numbers + more).tolist()
+        return found
 
     def holds_for(self, traced: ModelGraph) -> bool:
         """Whether a graph that was traced is what the law says of its size."""
-        found = self.at(getattr(traced.key, self.axis))
-        return found is not None and _taken_apart(found) == _taken_apart(traced)
+        found = self._numbers_at(getattr(traced.key, self.axis))
+        return found is not None and (self.form, found) == _taken_apart(traced)
 
 
 def with_size(key: GraphKey, axis: str, value: int) -> GraphKey:

@@ -6,17 +6,20 @@ functions are compiled, since it imports numba.
 """
 
 import contextlib
+import gc
 import logging
 import pickle
 from collections.abc import Callable
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
 from numba import njit
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.datamodel import default_manager
 from numba.core.types.misc import unliteral
 
+from phaze_common.errors import DefectError
 from phaze_common.sealed import DIGEST_BYTES, digest
 
 logger = logging.getLogger(__name__)
@@ -25,12 +28,31 @@ logger = logging.getLogger(__name__)
 def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     """``numba.njit`` with these options, its result kept on disk."""
     made = njit(**options)(function)
-    made._cache = KeptFunction(function)  # as its enable_caching does
+    # as its enable_caching does
+    made._cache = KeptFunction(function, counts=options.get("_nrt", True))
     template = made.get_call_template
     # Else a function is compiled once for every constant that compiled code calls it with, and all
     # that it calls again.
     made.get_call_template = lambda given, named: template(tuple(map(unliteral, given)), named)
+    made.compile = _without_collecting(made.compile)
     return made
+
+
+def _without_collecting(compile_it: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile without the search for garbage, which takes a tenth of the time: what a compiler
+    makes is many small objects, most of which live until it ends."""
+
+    @wraps(compile_it)
+    def compile_now(*given: Any) -> Any:
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            return compile_it(*given)
+        finally:
+            if enabled:
+                gc.enable()
+
+    return compile_now
 
 
 class _Files(IndexDataCacheFile):  # type: ignore[misc]
@@ -78,15 +100,26 @@ class _Files(IndexDataCacheFile):  # type: ignore[misc]
 class KeptFunction(FunctionCache):  # type: ignore[misc]
     """As numba's, in files that are checked before they are read."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, counts: bool) -> None:
+        """Of ``function``, which ``counts`` references to arrays, or returns none."""
         super().__init__(function)
+        self._counts = counts
         stamp = self._impl.locator.get_source_stamp()
         self._cache_file = _Files(
             cache_path=self._cache_path, filename_base=self._impl.filename_base, source_stamp=stamp
         )
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep what was compiled, if that is possible."""
+        """Keep what was compiled, if that is possible.
+
+        Raises: DefectError: it returns an array, references to which are not counted.
+        """
+        returned = default_manager[data.signature.return_type]
+        if not self._counts and returned.contains_nrt_meminfo():
+            raise DefectError(
+                f"{data.fndesc.qualname} returns {data.signature.return_type}, references to which "
+                "it does not count; compile it as one that does"
+            )
         try:
             super().save_overload(sig, data)
         except OSError as error:

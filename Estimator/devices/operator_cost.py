@@ -107,6 +107,8 @@ class DeviceModel(OperatorCostModel):
         self.software = software
         self.number_format = number_format
         self._price = lru_cache(maxsize=None)(self._priced)
+        # the same products are part of many operators, which differ in what they read besides
+        self._product_time = lru_cache(maxsize=None)(self._time_of_product)
 
     @property
     def configurations(self) -> int:
@@ -378,7 +380,7 @@ class DeviceModel(OperatorCostModel):
             function = functions[0]
         return total + self._stream(traffic_bytes(function, elements, element_bytes), (function,))
 
-    def _product_time(
+    def _time_of_product(
         self, gemm: Gemm, number_format: str, element_bytes: int, *, added: bool = False
     ) -> ProductTime:
         """With the matrix library of the framework's year."""

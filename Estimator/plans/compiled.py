@@ -12,7 +12,7 @@ from phaze_common.kept_code import compiled
 outer = compiled(nogil=True, no_cfunc_wrapper=True, _nrt=True)  # called from Python
 # called from compiled code alone
 inner = compiled(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=True)
-# the same, where they neither make nor return arrays
+# the same, where they make no arrays and return none
 borrowing_outer = compiled(nogil=True, no_cfunc_wrapper=True, _nrt=False)
 borrowing_inner = compiled(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False)
 inlined = compiled(inline="always", nogil=True)  # short ones

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 
 import numpy as np
@@ -107,6 +107,7 @@ class DeviceCosts:
     def __init__(self, model: DeviceModel, cluster: Cluster) -> None:
         self._model, self._cluster = model, cluster
         self._graphs: dict[GraphKey, _GraphWork] = {}
+        self._works = lru_cache(maxsize=None)(pass_work)
         self._networks: dict[DeviceGroups, GroupNetwork] = {}
 
     def layer_costs(
@@ -150,7 +151,7 @@ class DeviceCosts:
             check_groups(graph, each)
         work = self._graphs.get(graph.key)
         if work is None or work.graph is not graph:
-            work = self._graphs[graph.key] = _GraphWork(graph, self._model)
+            work = self._graphs[graph.key] = _GraphWork(graph, self._model, self._works)
         return work
 
     def _network(self, groups: DeviceGroups) -> GroupNetwork:
@@ -160,10 +161,15 @@ class DeviceCosts:
 
 
 class _GraphWork:
-    """The passes through the layers of one graph, without what collectives take."""
+    """The passes through the layers of one graph, without what collectives take.
 
-    def __init__(self, graph: ModelGraph, model: DeviceModel) -> None:
-        self.graph, self._model = graph, model
+    ``works`` is ``pass_work``, which knows those that other graphs have too.
+    """
+
+    def __init__(
+        self, graph: ModelGraph, model: DeviceModel, works: Callable[..., PassWork]
+    ) -> None:
+        self.graph, self._model, self._pass_work = graph, model, works
         self._passes: dict[tuple[str, ModedLayer, int], PassWork] = {}
         self._sizes: dict[tuple[Recompute, int], LayerSizes] = {}
         self._layers = lru_cache(maxsize=None)(partial(moded_layers, graph))
@@ -221,7 +227,8 @@ class _GraphWork:
             }[name]()
             model = self._model_of_ends if moded.index in self._ends else self._model
             beyond_s = model.run_again_s if name == _RECOMPUTE and operators else 0.0
-            self._passes[key] = pass_work(operators, model, panels, beyond_s)
+            counted = panels if any(each.streamed for each in operators) else 1
+            self._passes[key] = self._pass_work(tuple(operators), model, counted, beyond_s)
         return self._passes[key]
 
 
@@ -254,7 +261,10 @@ def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
         alone_s += times * work.alone_s
         for column, collective, often in work.collectives:
             collectives[column, collective] += often * times
-        streaming += [replace(each, times=each.times * times) for each in work.streaming]
+        streaming += [
+            _Streaming(each.operator, each.pieces, each.column, each.times * times)
+            for each in work.streaming
+        ]
     return PassWork(
         alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming)
     )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.links import routes
-from Estimator.plans.compiled import inlined, outer, borrowing_inner
+from Estimator.plans.compiled import borrowing_inner, inlined, outer
 from Estimator.plans.cuts import Crossing, balanced_cuts
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes
 from Estimator.plans.many_rates import ManyRates, many_rates, rates_at

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.compiled import inlined, outer, borrowing_inner
+from Estimator.plans.compiled import borrowing_inner, borrowing_outer, inlined
 from Estimator.plans.host_traffic import HostRates, HostSeconds, PassTraffic, host_seconds
 from Estimator.plans.stage_totals import PassTotals, StageSizes, StageTimes
 
@@ -562,7 +562,7 @@ def stage_price(
     )
 
 
-@outer
+@borrowing_outer
 def price_stages(
     rates: PlanRates,
     times: StageTimes,
@@ -585,7 +585,7 @@ def price_stages(
             prices[field, stage] = price[field]
 
 
-@outer
+@borrowing_outer
 def parameters_of(
     rates: PlanRates, sizes: StageSizes, stage: int, pp: int, tied: float
 ) -> StageParameters:

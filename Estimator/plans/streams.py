@@ -15,7 +15,6 @@ one more step home behind it.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -62,5 +61,6 @@ def _panel_s(
 ) -> Seconds | float:
     """Seconds of the messages of one panel, on average."""
     messages = collective.messages(panels)
-    message = replace(collective, payload_bytes=-(-collective.payload_bytes // messages))
+    payload_bytes = -(-collective.payload_bytes // messages)
+    message = Collective(collective.kind, payload_bytes, collective.group_size, collective.group)
     return messages / panels * seconds(message)

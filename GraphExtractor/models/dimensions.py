@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
 from GraphExtractor.models.bert import Bert, MegatronBert
@@ -157,6 +158,7 @@ def family_names(*, mixtures: bool = True) -> tuple[str, ...]:
     return tuple(family.name for family in _FAMILIES if mixtures or "experts" not in family.own)
 
 
+@lru_cache(maxsize=256)  # of every graph the name is read again and again
 def parse_dimensions(name: str) -> Dimensions | None:
     """Dimensions a model name spells out, in either form; None for any other name.
 

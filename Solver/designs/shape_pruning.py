@@ -21,7 +21,8 @@ from Estimator.plans.uniform_plans import have_like_groups
 from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.arrays import load_arrays, store_arrays
 from phaze_common.choices import GroupOrder, Recompute
-from phaze_common.files import content_key, load_or_set_aside
+from phaze_common.files import content_key
+from phaze_common.user_cache import ESTIMATES, keep, load_or_bring
 from Solver.best_first import ROUNDING, Once, best_first
 from Solver.designs.costs import PricedShapes, Shape
 from Solver.plans.axes import AXES
@@ -64,19 +65,20 @@ class StoredLeast:
 
 
 def least_seconds(priced: PricedShapes) -> FloatArray | None:
-    """Seconds that no plan is below, (shapes,), which an earlier run may have stored; None where
-    the hardware gives no quick bound."""
+    """Seconds that no plan is below, (shapes,), which an earlier run may have stored, there or for
+    other runs of the user; None where the hardware gives no quick bound."""
     folder, graphs = priced.context.stores.estimates, priced.graphs
     if folder is None or not graphs:
         return _least_seconds(priced)
     key = content_key(priced.context.pricing, priced.model.space, priced.graph_contents)
     path = folder / next(iter(graphs)).label / f"shape_bounds-{key}.npz"
-    stored = load_or_set_aside(path, lambda file: load_arrays(StoredLeast, file))
+    stored = load_or_bring(path, ESTIMATES, path.stem, lambda file: load_arrays(StoredLeast, file))
     if stored is not None and len(stored.least_s) == len(priced):
         return stored.least_s
     least_s = _least_seconds(priced)
     if least_s is not None:
         store_arrays(path, StoredLeast(least_s))
+        keep(path, ESTIMATES, path.stem)
     return least_s
 
 

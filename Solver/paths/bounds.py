@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import inlined, outer
+from Estimator.plans.compiled import borrowing_outer, inlined
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it
@@ -87,7 +87,7 @@ def weights(downstream: int, micro_batches: int) -> tuple[float, float]:
     return float(micro_batches), 0.0
 
 
-@outer
+@borrowing_outer
 def bound_loads(space: StageSpace, least_s: float, most_s: float, tables: FloatArray) -> float:
     """Seconds that no plan beats whose largest load lies from ``least_s`` to ``most_s``; infinite
     where there is none.

@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.compiled import outer
+from Estimator.plans.compiled import borrowing_outer
 from phaze_common.array_types import BoolArray, IntArray
 from Solver.paths.layer_graph import Edge, edges_between_groups, is_chain, runs
 
@@ -141,7 +141,7 @@ def _with_stages(members: BoolArray, omitted: str) -> Lattice | None:
     return Lattice(members, first, part[:count].copy(), omitted) if count <= MOST_STAGES else None
 
 
-@outer
+@borrowing_outer
 def _pairs_within(words: NDArray[np.uint64], first: IntArray, part: IntArray) -> int:
     """Fill ``first`` and ``part`` as of a ``Lattice`` and return the number of pairs; one too many
     as soon as there are."""

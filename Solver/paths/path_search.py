@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import inner, outer
+from Estimator.plans.compiled import borrowing_inner, inner, outer
 from Estimator.plans.pipeline.one_f_one_b import SCRATCH_ROWS, finish_in_s
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.paths.bounds import DOWNSTREAM_OF_LARGEST, ROUNDING, WITH_LARGEST, StageSpace, weights
@@ -44,7 +44,7 @@ class OptionSpace(NamedTuple):
     tied_s: FloatArray
 
 
-@inner
+@borrowing_inner
 def message_s(
     options: OptionSpace, source: int, target: int, direction: int, node: int, first: int, last: int
 ) -> float:
@@ -221,7 +221,7 @@ def search_paths(
     return Searched(best_s, True, found, steps)
 
 
-@inner
+@borrowing_inner
 def _bound(
     space: StageSpace,
     load_s: FloatArray,

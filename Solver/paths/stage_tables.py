@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import outer, borrowing_inner, borrowing_outer
+from Estimator.plans.compiled import borrowing_inner, borrowing_outer, outer
 from Estimator.plans.stage_price import (
     PlanRates,
     SyncPrice,

@@ -17,7 +17,7 @@ best weights (a linear program) and a hundred times faster.
 
 import numpy as np
 
-from Estimator.plans.compiled import inner, outer
+from Estimator.plans.compiled import borrowing_inner, inner, outer
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.schedule.tables import Cases, Tables
 
@@ -25,7 +25,7 @@ WEIGHTINGS = 3  # weightings kept per instance, for the bound and for pruning
 TOLERANCE = 1e-9  # relative; optimal means within it
 
 
-@inner
+@borrowing_inner
 def sort_descending(keys: FloatArray, ranked: IntArray, order: IntArray) -> None:
     """Write ``ranked`` to ``order`` by falling key, ties in the order given (n is small)."""
     for k in range(len(ranked)):
@@ -36,7 +36,7 @@ def sort_descending(keys: FloatArray, ranked: IntArray, order: IntArray) -> None
         order[place] = ranked[k]
 
 
-@inner
+@borrowing_inner
 def heaviest_concurrent(
     type_bits: IntArray,
     antichain: IntArray,
@@ -86,7 +86,7 @@ def heaviest_concurrent(
     return best
 
 
-@inner
+@borrowing_inner
 def raise_weights(
     t: Tables,
     cap: FloatArray,
@@ -119,7 +119,7 @@ def raise_weights(
             rho[i] = max(rho[i], room)
 
 
-@inner
+@borrowing_inner
 def weighted_bound(single: FloatArray, shortest: FloatArray, rho: FloatArray) -> float:
     """Lower bound that the weights ``rho`` prove."""
     bound = 0.0

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import inlined, inner, outer
+from Estimator.plans.compiled import borrowing_inner, inlined, inner, outer
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.schedule.bounds import TOLERANCE, sort_descending
 from Solver.schedule.tables import Cases, Tables, Timings
@@ -62,7 +62,7 @@ class Exhausted(NamedTuple):
     residuals: FloatArray
 
 
-@inner
+@borrowing_inner
 def serial_from(
     topological: IntArray,
     started: int,

@@ -17,6 +17,7 @@ from GraphExtractor.graph import (
     StageCuts,
     TensorLayout,
 )
+from GraphExtractor.graphs_beside import graphs_between
 from GraphExtractor.many import load_or_extract_all
 from GraphExtractor.models.registry import listed_models
 from GraphExtractor.permission import CodePermission
@@ -214,6 +215,40 @@ def test_what_follows_no_law_is_traced(
     graphs = load_or_extract_all(keys, tmp_path, False, CodePermission(), lambda _: None)
     assert len(traced) == fewest
     check_as_if_traced(graphs, keys, tmp_path / "alone")
+
+
+@pytest.mark.parametrize("family", ["gpt", "bert", "llama"])
+def test_what_leaves_its_law_is_as_in_graphs_of_another_exchange(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = f"{family}:layers=3,hidden=64,heads=4,vocabulary=512"
+    keys = [
+        GraphKey(model, size, 32, tp, cp=2, exchange=exchange)
+        for exchange in (KeyExchange.RING, KeyExchange.GATHER)
+        for tp in (2, 4)
+        for size in (1, 2, 3, 4, 8)
+    ]
+    traced = counted(monkeypatch)
+    graphs = load_or_extract_all(keys, tmp_path, False, CodePermission(), lambda _: None)
+    around = [key for key in traced if key.exchange is KeyExchange.RING]
+    assert len(around) == 3 + 2 and len(traced) - len(around) == (
+        3 + 2 if family == "llama" else 4 + 3
+    )
+    check_as_if_traced(graphs, keys, tmp_path / "alone")
+
+
+def test_other_layers_than_those_beside_follow_no_law_of_theirs(traces: TraceStore) -> None:
+    model = "gpt:layers=3,hidden=64,heads=4,vocabulary=512"
+    graphs = [traces.graph(GraphKey(model, size, 32, 1, cp=2)) for size in (1, 2, 4)]
+    keys = [graph.key for graph in graphs]
+    low, between, high = graphs
+    assert graphs_between(keys, (low, high), graphs) == [between]
+    embedding, *others = high.layers
+    larger = replace(embedding, parameter_count=embedding.parameter_count + 1)
+    other = replace(high, layers=(larger, *others))
+    assert graphs_between(keys, (low, other), graphs) is None
+    fewer = replace(high, layers=high.layers[:1])
+    assert graphs_between(keys, (low, fewer), graphs) is None
 
 
 def test_rows_that_are_padded_are_found_between_sizes_that_need_no_padding(

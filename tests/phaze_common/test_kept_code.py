@@ -3,9 +3,11 @@ same results, and compiled code calls what it called."""
 
 import numpy as np
 import pytest
+from numba.core.errors import TypingError
 
-from Estimator.plans.compiled import inlined, inner, outer
+from Estimator.plans.compiled import borrowing_outer, inlined, inner, outer
 from phaze_common import kept_code
+from phaze_common.errors import DefectError
 from phaze_common.kept_code import Compiled
 
 
@@ -49,3 +51,19 @@ def test_many_steps_are_compiled_and_so_is_all_that_follows(
     assert function.of_steps(6) is not function.interpreted
     function(np.arange(5.0), 2.0)
     assert function.of_steps(1) is not function.interpreted
+
+
+def test_what_counts_no_references_makes_no_arrays_and_returns_none() -> None:
+    @borrowing_outer
+    def given_back(values):
+        return values, 1.0
+
+    @borrowing_outer
+    def made(count):
+        return np.empty(count).sum()
+
+    values = np.arange(5.0)
+    with pytest.raises(DefectError, match="does not count"):
+        given_back(values)
+    with pytest.raises(TypingError, match="Only accept returning of array passed"):
+        made(5)

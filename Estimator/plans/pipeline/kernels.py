@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import inner, outer
+from Estimator.plans.compiled import borrowing_inner, borrowing_outer, inner, outer
 from Estimator.plans.pipeline.schedule import FloatArray, IntArray
 
 
@@ -44,7 +44,7 @@ class Chunks(NamedTuple):
     backward_delay_s: FloatArray
 
 
-@inner
+@borrowing_inner
 def pass_at(position: int, warm_up: int, passes: int) -> tuple[bool, int]:
     """Whether the pass at ``position`` is a forward one, and its number among its kind."""
     if position < warm_up:
@@ -125,7 +125,7 @@ def run(pipeline: Pipeline, end_s: FloatArray, starts_s: FloatArray) -> float:
     return end_s[0]
 
 
-@outer
+@borrowing_outer
 def most_held(
     held_by_chunk: FloatArray, warm_up: IntArray, micro_batches: int, most: FloatArray
 ) -> None:

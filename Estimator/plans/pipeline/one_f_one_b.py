@@ -40,7 +40,7 @@ so all ends take p^2 steps.
 
 import numpy as np
 
-from Estimator.plans.compiled import outer, borrowing_inner
+from Estimator.plans.compiled import borrowing_inner, borrowing_outer, outer
 from Estimator.plans.pipeline.schedule import FloatArray
 
 SCRATCH_ROWS = 3  # of pp entries each, for ``fill_last_backward_end_s``
@@ -106,7 +106,7 @@ def last_backward_end_s(
     return end_s
 
 
-@outer
+@borrowing_outer
 def finish_in_s(
     forward_s: FloatArray,
     backward_s: FloatArray,
@@ -128,7 +128,7 @@ def finish_in_s(
     return latest_s
 
 
-@outer
+@borrowing_outer
 def stage_bound_s(
     forward_s: float,
     backward_s: float,

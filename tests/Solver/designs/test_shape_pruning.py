@@ -15,6 +15,7 @@ from phaze.settings.problem import hardware_report
 from phaze.settings.resolve import resolve
 from phaze_common.array_types import FloatArray
 from phaze_common.choices import GroupOrder
+from phaze_common.user_cache import SETTING
 from Solver.designs import kept_shapes, shape_pruning
 from Solver.designs import model_shapes as searched_shapes
 from Solver.designs.costs import PricedShapes
@@ -74,9 +75,10 @@ def test_bounds_of_shapes_are_stored_by_content(
 ) -> None:
     seed = next(each for each in SEEDS if has_bounds(random_case(each)))
     case = random_case(seed)
-    stores = Stores(tmp_path / "graphs", tmp_path / "estimates", None)
+    monkeypatch.setenv(SETTING, str(tmp_path / "cache"))
 
-    def least_s(case: Case) -> FloatArray:
+    def least_s(case: Case, folder: str = "estimates") -> FloatArray:
+        stores = Stores(tmp_path / "graphs", tmp_path / folder, None)
         graphs = {key: case.graph(key) for key in keys_of(case)}
         (model,) = case.problem.models
         context = replace(case.run(), stores=stores)
@@ -95,6 +97,10 @@ def test_bounds_of_shapes_are_stored_by_content(
     monkeypatch.setattr(shape_pruning, "_least_seconds", None)  # nothing is computed again
     assert np.array_equal(least_s(random_case(seed)), first)
     assert np.array_equal(least_s(other), slower)
+    assert np.array_equal(least_s(random_case(seed), "of another run"), first)
+    monkeypatch.setenv(SETTING, "")
+    with pytest.raises(TypeError):
+        least_s(random_case(seed), "of a run by itself")
 
 
 def keys_of(case: Case) -> list[GraphKey]:
