@@ -71,8 +71,9 @@ def balanced_cuts(layers: int, pp: int) -> tuple[int, ...]:
             f"pp x interleave is {pp}, for {blocks} blocks; give at most {max(blocks, 1)}, or "
             "--stage-layers"
         )
-    sizes = [blocks // pp + (stage < blocks % pp) for stage in range(pp)]
-    return tuple(int(first) + 1 for first in np.cumsum(sizes)[:-1])
+    stage = np.arange(1, pp)
+    firsts: list[int] = (1 + stage * (blocks // pp) + np.minimum(stage, blocks % pp)).tolist()
+    return tuple(firsts)
 
 
 def chunk_layers(plan: UniformPlan, graph: ModelGraph) -> tuple[tuple[int, ...], ...]:

@@ -259,12 +259,56 @@ def price_plans(
     stage s does.
     """
     chunks = len(sizes.layers)
-    chunks_s, stages, after_s = np.empty((2, chunks)), np.empty((4, pp)), np.empty(pp)
-    shared = tied if pp == 1 else 0.0
-    passes = Chunks(np.empty(chunks), np.empty(chunks), np.zeros(chunks), np.zeros(chunks))
-    known = Chunks(np.full(chunks, -1.0), np.empty(chunks), np.empty(chunks), np.empty(chunks))
+    _price_plans(
+        rates,
+        times,
+        sizes,
+        like,
+        pp,
+        tied if pp == 1 else 0.0,
+        tied_s,
+        held_bytes,
+        moved_bytes,
+        links,
+        layout,
+        micro_batches,
+        whole_warm_up,
+        np.empty((2, chunks)),
+        np.empty((4, pp)),
+        Chunks(np.empty(chunks), np.empty(chunks), np.zeros(chunks), np.zeros(chunks)),
+        Chunks(np.full(chunks, -1.0), np.empty(chunks), np.empty(chunks), np.empty(chunks)),
+        np.empty(chunks),
+        np.empty((one_f_one_b.SCRATCH_ROWS, pp)),
+        found,
+    )
+
+
+@borrowing_inner
+def _price_plans(
+    rates: ManyRates,
+    times: StageTimes,
+    sizes: StageSizes,
+    like: IntArray,
+    pp: int,
+    shared: float,
+    tied_s: FloatArray,
+    held_bytes: FloatArray,
+    moved_bytes: FloatArray,
+    links: Links,
+    layout: IntArray,
+    micro_batches: IntArray,
+    whole_warm_up: bool,
+    chunks_s: FloatArray,
+    stages: FloatArray,
+    passes: Chunks,
+    known: Chunks,
+    end_s: FloatArray,
+    scratch: FloatArray,
+    found: FloatArray,
+) -> None:
+    """``price_plans`` in arrays of its own."""
+    chunks = len(sizes.layers)
     known_micro_batches = 0
-    end_s, scratch = np.empty(chunks), np.empty((one_f_one_b.SCRATCH_ROWS, pp))
     for plan in range(len(micro_batches)):
         one = compiled_rates_at(rates, plan)
         for stage in range(pp):
@@ -301,13 +345,13 @@ def price_plans(
         count = min(many if chunks == pp else many // pp, len(held_bytes)) - 1
         finished_s, step_s, fullest_bytes, host_bytes = 0.0, 0.0, 0.0, 0.0
         for stage in range(pp):
-            after_s[stage] = stages[AFTER, stage]
+            after_s = stages[AFTER, stage]
             if pp > 1 and (stage == 0 or stage == pp - 1):
-                after_s[stage] += tied_s[plan]
+                after_s += tied_s[plan]
             # Each stage's first chunk is its last to end; a message that it sends then is not
             # waited for.
             sent_s = passes.backward_s[stage] - chunks_s[1, stage] if not links.delays else 0.0
-            finished_s = max(finished_s, end_s[stage] - sent_s + after_s[stage])
+            finished_s = max(finished_s, end_s[stage] - sent_s + after_s)
             step_s = max(step_s, stages[STEP, stage])
             fullest_bytes = max(fullest_bytes, stages[DEVICE, stage] + held_bytes[count, stage])
             host_bytes = max(host_bytes, stages[HOST, stage] + moved_bytes[count, stage])

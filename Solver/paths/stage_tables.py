@@ -89,7 +89,23 @@ def fill_loads(
     ``layers`` are the times of the single layers, ``members`` (nodes, layers) those of every node,
     ``fits`` (kinds,) the stages that fit in memory under some plan.
     """
-    of_passes, alone_s = pass_rates(rates), np.empty(members.shape[1])
+    alone_s = np.empty(members.shape[1])
+    _fill_loads(rates, stages, times, sizes, layers, members, fits, alone_s, loads)
+
+
+@borrowing_inner
+def _fill_loads(
+    rates: PlanRates,
+    stages: Stages,
+    times: StageTimes,
+    sizes: StageSizes,
+    layers: StageTimes,
+    members: BoolArray,
+    fits: BoolArray,
+    alone_s: FloatArray,
+    loads: Loads,
+) -> None:
+    of_passes = pass_rates(rates)
     for layer in range(len(alone_s)):
         recompute_s = pass_of(of_passes, layers.recompute, layer, 0.0, 0.0, 1.0).total_s
         alone_s[layer] = (
@@ -108,10 +124,11 @@ def fill_loads(
         loads.downstream_s[node] = loads.stage_s[stages.kind[edge]] if edge >= 0 else 0.0
         edge = stages.from_start[node]
         loads.upstream_forward_s[node] = loads.forward_s[stages.kind[edge]] if edge >= 0 else 0.0
-        loads.upstream_backward_s[node] = 0.0
+        upstream_s = 0.0
         for layer in range(len(alone_s)):
             if not members[node, layer]:
-                loads.upstream_backward_s[node] += alone_s[layer]
+                upstream_s += alone_s[layer]
+        loads.upstream_backward_s[node] = upstream_s
     least_largest(stages, loads.fitting_s, loads.least_downstream_s)
     least_largest_upstream(stages, loads.fitting_s, loads.least_upstream_s)
 
@@ -146,12 +163,14 @@ def least_largest_upstream(stages: Stages, values: FloatArray, least: FloatArray
     for upstream in range(len(least)):
         if stages.chain:
             for part in range(everything):
+                least_s = np.inf
                 for node in range(part + 1 if upstream > 0 else everything, everything + 1):
                     value = values[stages.kind[stages.first[node] + part]]
-                    if value >= least[upstream, part]:
+                    if value >= least_s:
                         break  # larger stages take longer
                     so_far = -np.inf if upstream == 0 else least[upstream - 1, node]
-                    least[upstream, part] = min(least[upstream, part], max(value, so_far))
+                    least_s = min(least_s, max(value, so_far))
+                least[upstream, part] = least_s
             continue
         for node in range(everything, 0, -1):
             so_far = -np.inf if upstream == 0 else least[upstream - 1, node]
@@ -214,7 +233,20 @@ def fill_prices(
 ) -> None:
     """Price the ``wanted`` (kinds,) stages in full, the others as ones that no memory holds;
     ``shared`` parameters count once on a single stage."""
-    every, no_chunks = len(sizes.layers), np.empty((2, 0))
+    _fill_prices(rates, times, sizes, shared, wanted, np.empty((2, 0)), priced)
+
+
+@borrowing_inner
+def _fill_prices(
+    rates: PlanRates,
+    times: StageTimes,
+    sizes: StageSizes,
+    shared: float,
+    wanted: BoolArray,
+    no_chunks: FloatArray,
+    priced: Priced,
+) -> None:
+    every = len(sizes.layers)
     for kind in range(every):
         if not wanted[kind]:
             priced.forward_s[kind], priced.backward_s[kind] = 0.0, 0.0
