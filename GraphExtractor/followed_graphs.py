@@ -43,7 +43,8 @@ class KindOfDivision:
         self, keys: Iterable[GraphKey], known: Mapping[GraphKey, ModelGraph], folder: Path
     ) -> None:
         self.keys, self.known, self.folder = frozenset(keys), dict(known), folder
-        self.described = all(find_model(key.model).described for key in self.keys)
+        self._families = {name: find_model(name) for name in {key.model for key in self.keys}}
+        self.described = all(family.described for family in self._families.values())
         self.first: int | None = 0
         self.shown = self.shown_beside = False
         self.beside: KindOfDivision | None = None
@@ -167,14 +168,12 @@ class KindOfDivision:
         for key in missing:
             graph = made[key] if self.described else load_stored(key, self.folder)
             if graph is None:
-                raise InputError(
-                    f"the code of {key.model} changed while it was traced; give the command again"
-                )
+                raise InputError(f"{key.model} changed while it was traced; give the command again")
             self.known[key] = graph
 
     def _store(self, graphs: Iterable[ModelGraph]) -> None:
         for graph in graphs:
-            store_graph(graph, self.folder)
+            store_graph(graph, self.folder, self._families[graph.key.model])
             self.known[graph.key] = graph
 
 

@@ -84,13 +84,16 @@ def store(graph: ModelGraph, made_from: str, path: Path) -> None:
     write_atomically(path, pack(sealed(to_json(StoredGraph(made_from, graph)))), private=True)
 
 
-def store_graph(graph: ModelGraph, folder: Path) -> None:
-    """Write a graph under ``folder``, as made by the code and libraries there are, and for other
-    runs of the user.
+def store_graph(graph: ModelGraph, folder: Path, family: ModelFamily) -> None:
+    """Write a graph under ``folder``, as made of ``family`` by the code and libraries there are,
+    and for other runs of the user.
 
-    Raises: PhazeError: the file cannot be written.
+    Raises: InputError: the model is another by now, and who knows of which the graph is.
+        PhazeError: the file cannot be written.
     """
-    key, family = graph.key, find_model(graph.key.model)
+    key = graph.key
+    if find_model(key.model) != family:
+        raise InputError(f"{key.model} changed while it was traced; give the command again")
     made_from, path = graph_version(key, family), graph_path(key, folder, family)
     store(graph, made_from, path)
     if family.described:  # what else code of one's own reads is not known
@@ -161,12 +164,13 @@ def load_or_extract(
     family, traced = find_model(key.model), traced_key(key)
     check_key(key, family)
     code.check(traced.model)
+    traced_family = find_model(traced.model)
     # imports torch, which a stored graph does not need
     from GraphExtractor.extract import extract_graph
 
     _freeze()
     graph = extract_graph(traced)
-    store_graph(graph, folder)
+    store_graph(graph, folder, traced_family)
     graph = _of_depth(graph, key)
     warn_of(graph, family)
     return graph

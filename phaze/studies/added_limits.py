@@ -11,6 +11,7 @@ from phaze.settings.request import Request
 from phaze.studies.context import search_context
 from phaze.studies.explain.repeat import repeating, request_of
 from phaze.studies.parts import joined_again
+from phaze.studies.sweep.points import key_of
 from phaze.studies.written_answer import with_limits
 from phaze_common.errors import InputError
 from phaze_common.files import check_writable
@@ -48,7 +49,10 @@ def add_limits(run: FinishedRun, progress: Progress) -> FinishedRun:
     assert found is not None  # there is a best design
     result = replace(result, best=found)
     phases = (*run.manifest.phases, *context.phases[there:])
-    add_to_run(run.folder, replace(run.manifest, phases=phases), result)
+    manifest = replace(run.manifest, phases=phases)
+    if key_of(request) != manifest.question:  # what was edited has other limits
+        manifest = replace(manifest, question="")
+    add_to_run(run.folder, manifest, result)
     return open_run(run.folder, run.run_code)
 
 

@@ -27,8 +27,8 @@ def run_search(request: Request, progress: Progress, *, limits: bool = False) ->
         InputError: the request names something that does not exist or does not fit together.
         PhazeError: an artefact cannot be written, or a solver failed.
     """
-    contents = prepared(request)
-    there = _answer_there(request, limits=limits)
+    contents, question = prepared(request), key_of(request)
+    there = _answer_there(request, question, limits=limits)
     if there is not None:
         return there
     # imports what a search takes
@@ -38,21 +38,21 @@ def run_search(request: Request, progress: Progress, *, limits: bool = False) ->
 
     run = search_context(request, progress)
     searched = search(run, hardware_report(request), str(request.folders.run))
-    return write_answer(request, searched, contents, limits=limits)
+    return write_answer(request, searched, contents, question=question, limits=limits)
 
 
-def _answer_there(request: Request, *, limits: bool) -> SearchResult | None:
-    """The proven answer of a run to the same question by the same code, which is complete."""
+def _answer_there(request: Request, question: str, *, limits: bool) -> SearchResult | None:
+    """The proven answer of a run to the same ``question``, which is complete."""
     if request.output.force_reextract_model or request.hardware.space_part is not None:
         return None
     folder, study = request.folders.run, request.to_yaml().encode()
-    result = answer_there(folder, key_of(request), study)
+    result = answer_there(folder, question, study)
     if result is None or result.status not in (Status.OPTIMAL, Status.INFEASIBLE):
         return None
     best = result.best
     if limits and best is not None and not (best.limits or best.axes):
         return None
-    logger.info("%s has the answer to this question; remove it to search again", folder)
+    logger.info("%s has the answer to this question; remove its best.json to search again", folder)
     return result
 
 

@@ -168,6 +168,7 @@ def write_answer(
     parts: PartsRecord | None = None,
     others: Sequence[pd.DataFrame] = (),
     *,
+    question: str = "",
     limits: bool = False,
 ) -> SearchResult:
     """Write the run directory of ``request``, and give its result.
@@ -175,7 +176,8 @@ def write_answer(
     The answer is written as soon as it is found, and once more with what follows from it: on
     devices, or where the ``limits`` are asked for, with what limits it. Where its space was
     searched in ``parts`` their design points are those of the ``others`` in place of those of the
-    join.
+    join. ``question`` is the content key of what was asked; the run does not state it where a file
+    was changed since.
 
     Raises:
         PhazeError: the disk is full or the folder is not writable.
@@ -194,7 +196,8 @@ def write_answer(
         _log_answer(files.result.best)
     searched = replace(searched, result=files.result)
     result = _completed(request, searched, limits=limits or complete)
-    question = "" if parts is not None else key_of(request)
+    if question and key_of(request) != question:
+        question = ""
     phases = tuple(searched.context.phases)
     manifest = replace(files.manifest, phases=phases, question=question)
     if complete:

@@ -240,6 +240,19 @@ def test_an_unchanged_file_is_not_run_again(tmp_path):
     assert find_model(str(path)).version == version
 
 
+def test_a_file_that_is_edited_while_it_is_traced_leaves_no_graph(tmp_path):
+    edits = (
+        "from pathlib import Path\ndef build():\n    mine = Path(__file__)\n"
+        "    mine.write_text(mine.read_text().replace('WIDTH = 8', 'WIDTH = 16'))\n"
+        "    return nn.Linear(8, WIDTH)\nWIDTH = 8"
+    )
+    path = write(tmp_path, LINEAR.format(edits))
+    with pytest.raises(InputError, match=r"changed while it was traced; give the command again$"):
+        load_or_extract(key(path), tmp_path / "graphs")
+    assert not list((tmp_path / "graphs").rglob("*.gz"))
+    assert load_or_extract(key(path), tmp_path / "graphs").total_parameter_count == 144
+
+
 LINEAR = (
     "import torch\nfrom torch import nn\n{}\ndef example_inputs(n): return torch.zeros(n, "
     "8)\ndef loss(x): return x.sum()\n"

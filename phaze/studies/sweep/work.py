@@ -138,18 +138,27 @@ def _computed_elsewhere(point: SweepPoint) -> Outcome:
 
 def _solved(point: SweepPoint, request: Request, store: Store) -> FinishedPoint:
     start = perf_counter()
+    _check_key(point)
+    # compiles inner loops, which a sweep that finds everything does not need
+    from phaze.studies.search_run import run_search
+
+    request = replace(request, run_folder=store.folder(point.key))
+    result = point_result(run_search(request, SilentProgress()))
+    _check_key(point)
+    return store.finish(point.key, result, perf_counter() - start)
+
+
+def _check_key(point: SweepPoint) -> None:
+    """Refuse a point that is another by now than the sweep asked for.
+
+    Raises: PhazeError: it is.
+    """
     if key_of(point.request) != point.key:
         raise PhazeError(
             f"files that this point names, or phaze itself, differ on {os.uname().nodename} from "
             "when and where the sweep started; run the sweep again, with the same version "
             "everywhere"
         )
-    # compiles inner loops, which a sweep that finds everything does not need
-    from phaze.studies.search_run import run_search
-
-    request = replace(request, run_folder=store.folder(point.key))
-    result = point_result(run_search(request, SilentProgress()))
-    return store.finish(point.key, result, perf_counter() - start)
 
 
 @cache

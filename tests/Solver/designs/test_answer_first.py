@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_study import small_study, solved
+import yaml
+from small_study import SPACE, small_study, solved
 
 from phaze.library import explain, run_solver
 from phaze.runs import run_directory
@@ -150,6 +151,30 @@ def test_the_same_question_again_is_answered_from_the_folder(
         monkeypatch.setattr("phaze.studies.sweep.points._code", lambda: "another version")
         with pytest.raises(Killed):
             run_solver(study)
+
+
+def test_an_answer_to_files_that_were_changed_meanwhile_is_not_given_back(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = small_study(whole, **STUDY).with_settings(output=tmp_path / "out")
+    with monkeypatch.context() as patch:
+        patch.setattr("phaze.studies.written_answer.key_of", lambda _: "of other files")
+        solved(study)
+    assert not open_run(tmp_path / "out").manifest.question
+    solved(study)
+    assert open_run(tmp_path / "out").manifest.question
+
+
+def test_limits_under_other_files_are_not_those_of_the_question(tmp_path: Path) -> None:
+    study = small_study(tmp_path, **STUDY)
+    best = solved(study).best
+    assert best is not None and best.accelerator is not None
+    axes = SPACE["axes"] | {"num_tc": [best.accelerator.num_tc]}  # the best stays the best
+    (tmp_path / "space.yaml").write_text(yaml.safe_dump(SPACE | {"axes": axes}))
+    add_limits(open_run(study.folders.run), SilentProgress())
+    run = open_run(study.folders.run)
+    assert run.result.best is not None and run.result.best.limits
+    assert not run.manifest.question
 
 
 @pytest.mark.parametrize("name", [BEST, "designs.parquet", "manifest.json", "study.yaml"])
