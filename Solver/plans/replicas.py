@@ -102,9 +102,10 @@ class _Groups:
 
     def slower(self, rows: IntArray, others: IntArray, beside: IntArray) -> BoolArray:
         """Whether plans ``rows`` are nowhere faster than ``others[beside]``; shape (rows,)."""
-        ours, theirs = self._rectangle[rows], self._rectangle[others][beside]
-        no_faster = (self._of_rectangles[ours] >= self._of_rectangles[theirs]).all(axis=1)
-        slower = np.asarray(no_faster | ~self._even[rows])
+        slower, even = ~self._even[rows], np.flatnonzero(self._even[rows])  # and so the others
+        ours, theirs = self._rectangle[rows[even]], self._rectangle[others[beside[even]]]
+        costs = self._of_rectangles
+        slower[even] = (costs[ours] >= costs[theirs]).all(axis=1)
         last = len(self._levels) - 1
         for place, (sizes, strides) in enumerate(self._levels):
             if (sizes == 1).all():
