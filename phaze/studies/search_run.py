@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from Estimator.plans.results import Status
+from GraphExtractor.models.registry import find_model
 from phaze.runs.finished_run import answer_there
 from phaze.runs.run_directory import Holds, check_replaceable, refuse_other_kind, refuse_other_run
 from phaze.settings.file_contents import file_contents
@@ -42,7 +43,10 @@ def run_search(request: Request, progress: Progress, *, limits: bool = False) ->
 
 
 def _answer_there(request: Request, question: str, *, limits: bool) -> SearchResult | None:
-    """The proven answer of a run to the same ``question``, which is complete."""
+    """The proven answer of a run to the same ``question``, which is complete; none of models in
+    code of one's own, which may read what no key knows."""
+    if not all(find_model(model.name).described for model in request.workload.models):
+        return None
     if request.output.force_reextract_model or request.hardware.space_part is not None:
         return None
     folder, study = request.folders.run, request.to_yaml().encode()

@@ -16,7 +16,11 @@ from phaze.settings.request import Request
 from phaze.settings.resolve import resolve
 from phaze_common.files import code_version, content_key, library_version
 
-ROOMS = ("GraphExtractor", "Estimator", "Solver")  # whose code decides a result
+# whose code, and constants, decide a result: how sure its times are too
+ROOMS = (
+    *("GraphExtractor", "Estimator", "Solver", "phaze_common"),
+    *(f"phaze/{room}" for room in ("settings", "studies", "runs", "validation")),
+)
 LIBRARIES = ("torch", "transformers")  # which decide a graph
 # what of a ``GraphKey`` follows from
 OF_THE_GRAPHS = (

@@ -13,6 +13,7 @@ from phaze.library import explain, run_solver
 from phaze.runs import run_directory
 from phaze.runs.finished_run import open_run
 from phaze.studies.added_limits import add_limits
+from phaze.studies.sweep.points import REPOSITORY, ROOMS
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
 from phaze_common.run_files import BEST
@@ -192,3 +193,11 @@ def test_an_answer_of_which_a_file_is_damaged_is_searched_again(
     assert run_solver(study) == found
     assert file.read_bytes() == content or name == "manifest.json"
     assert open_run(tmp_path / "out").result == found
+
+
+def test_what_decides_how_sure_an_answer_is_decides_its_question() -> None:
+    rooms = [REPOSITORY / room for room in ROOMS]
+    for part in ("phaze/validation/residuals.yaml", "phaze_common/numbers.py"):
+        assert (REPOSITORY / part).is_file()
+        assert any((REPOSITORY / part).is_relative_to(room) for room in rooms)
+    assert all(room.is_dir() for room in rooms)
