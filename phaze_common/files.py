@@ -343,7 +343,6 @@ def content_key(*parts: object) -> str:
     return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
 
-@cache
 def code_version(*packages: Path) -> str:
     """Hash of the Python and YAML sources under ``packages``, without artefacts.
 
@@ -351,10 +350,18 @@ def code_version(*packages: Path) -> str:
     """
     digest = hashlib.blake2b(digest_size=8)
     for package in packages:
-        for path in sorted(package.rglob("*")):
-            place = path.relative_to(package)
-            if path.suffix in {".py", ".yaml"} and ARTEFACT_FOLDERS.isdisjoint(place.parts):
-                digest.update(str(place).encode() + b"\0" + path.read_bytes())
+        digest.update(package_version(package).encode())
+    return digest.hexdigest()
+
+
+@cache
+def package_version(package: Path) -> str:
+    """That of one package, which is part of several versions."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(package.rglob("*")):
+        place = path.relative_to(package)
+        if path.suffix in {".py", ".yaml"} and ARTEFACT_FOLDERS.isdisjoint(place.parts):
+            digest.update(str(place).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 

@@ -62,7 +62,7 @@ MAY_READ = {
     "within its bound",
     "phaze_common/files.py artefact_bytes open": "the bounded reader of what phaze keeps",
     "phaze_common/files.py unpack gzip.open": "the bounded reader of packed artefacts",
-    "phaze_common/files.py code_version read_bytes": "sources of phaze",
+    "phaze_common/files.py package_version read_bytes": "sources of phaze",
     "phaze_common/files.py append_line open": "a table of phaze's own, whose last line is looked at",
     "phaze_common/files.py write_atomically open": "the atomic writer, which makes a new file",
     "phaze_common/written_files.py _begins open": "no more than the head of a file",

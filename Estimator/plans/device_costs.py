@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -261,10 +261,7 @@ def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
         alone_s += times * work.alone_s
         for column, collective, often in work.collectives:
             collectives[column, collective] += often * times
-        streaming += [
-            _Streaming(each.operator, each.pieces, each.column, each.times * times)
-            for each in work.streaming
-        ]
+        streaming += [replace(each, times=each.times * times) for each in work.streaming]
     return PassWork(
         alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming)
     )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from Estimator.network.links import routes
-from Estimator.plans.compiled import borrowing_inner, inlined, outer
+from Estimator.plans.compiled import borrowing_inner, borrowing_outer, inlined
 from Estimator.plans.cuts import Crossing, balanced_cuts
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes
 from Estimator.plans.many_rates import ManyRates, many_rates, rates_at
@@ -131,6 +131,7 @@ class PreparedPlans:
                 group.layout[chosen],
                 micro_batches[here],
                 self._machine.software.whole_warm_up,
+                Scratch.of(len(group.firsts), group.pp),
                 found,
             )
             seconds[here], step_s[here], memory_bytes[here], host_bytes[here] = found
@@ -235,7 +236,27 @@ def _alike(times: StageTimes, group: _Group) -> IntArray:
 compiled_rates_at = inlined(rates_at)
 
 
-@outer
+class Scratch(NamedTuple):
+    """Arrays that ``price_plans`` uses, which makes none: what belongs to a plan of so many chunks
+    in ``pp`` stages, and the passes ``known`` from the plan before."""
+
+    chunks_s: FloatArray  # (2, chunks)
+    stages: FloatArray  # (4, pp)
+    passes: Chunks
+    known: Chunks
+    end_s: FloatArray  # (chunks,)
+    ends: FloatArray  # (one_f_one_b.SCRATCH_ROWS, pp)
+
+    @classmethod
+    def of(cls, chunks: int, pp: int) -> Scratch:
+        """For plans of so many ``chunks`` in ``pp`` stages."""
+        passes, known = (Chunks(*np.zeros((4, chunks))) for _ in range(2))
+        known.forward_s[:] = -1.0  # none
+        ends = np.empty((one_f_one_b.SCRATCH_ROWS, pp))
+        return cls(np.empty((2, chunks)), np.empty((4, pp)), passes, known, np.empty(chunks), ends)
+
+
+@borrowing_outer
 def price_plans(
     rates: ManyRates,
     times: StageTimes,
@@ -250,6 +271,7 @@ def price_plans(
     layout: IntArray,
     micro_batches: IntArray,
     whole_warm_up: bool,
+    scratch: Scratch,
     found: FloatArray,
 ) -> None:
     """Fill ``found`` (4, plans): seconds of the iteration and of its step, bytes of the fullest
@@ -258,55 +280,8 @@ def price_plans(
     All plans have ``pp`` stages and as many chunks; stage ``like[s]``, none behind s, costs what
     stage s does.
     """
-    chunks = len(sizes.layers)
-    _price_plans(
-        rates,
-        times,
-        sizes,
-        like,
-        pp,
-        tied if pp == 1 else 0.0,
-        tied_s,
-        held_bytes,
-        moved_bytes,
-        links,
-        layout,
-        micro_batches,
-        whole_warm_up,
-        np.empty((2, chunks)),
-        np.empty((4, pp)),
-        Chunks(np.empty(chunks), np.empty(chunks), np.zeros(chunks), np.zeros(chunks)),
-        Chunks(np.full(chunks, -1.0), np.empty(chunks), np.empty(chunks), np.empty(chunks)),
-        np.empty(chunks),
-        np.empty((one_f_one_b.SCRATCH_ROWS, pp)),
-        found,
-    )
-
-
-@borrowing_inner
-def _price_plans(
-    rates: ManyRates,
-    times: StageTimes,
-    sizes: StageSizes,
-    like: IntArray,
-    pp: int,
-    shared: float,
-    tied_s: FloatArray,
-    held_bytes: FloatArray,
-    moved_bytes: FloatArray,
-    links: Links,
-    layout: IntArray,
-    micro_batches: IntArray,
-    whole_warm_up: bool,
-    chunks_s: FloatArray,
-    stages: FloatArray,
-    passes: Chunks,
-    known: Chunks,
-    end_s: FloatArray,
-    scratch: FloatArray,
-    found: FloatArray,
-) -> None:
-    """``price_plans`` in arrays of its own."""
+    chunks_s, stages, passes, known, end_s, ends = scratch
+    shared = tied if pp == 1 else 0.0
     chunks = len(sizes.layers)
     known_micro_batches = 0
     for plan in range(len(micro_batches)):
@@ -328,7 +303,7 @@ def _price_plans(
         many = micro_batches[plan]
         if chunks == pp:
             one_f_one_b.fill_last_backward_end_s(
-                passes.forward_s, passes.backward_s, many, scratch, end_s
+                passes.forward_s, passes.backward_s, many, ends, end_s
             )
         elif many != known_micro_batches or not _equal(passes, known):
             # two calls with words: with a variable the whole loop runs a fifth slower

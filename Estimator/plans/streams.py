@@ -15,6 +15,7 @@ one more step home behind it.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -61,6 +62,5 @@ def _panel_s(
 ) -> Seconds | float:
     """Seconds of the messages of one panel, on average."""
     messages = collective.messages(panels)
-    payload_bytes = -(-collective.payload_bytes // messages)
-    message = Collective(collective.kind, payload_bytes, collective.group_size, collective.group)
+    message = replace(collective, payload_bytes=-(-collective.payload_bytes // messages))
     return messages / panels * seconds(message)

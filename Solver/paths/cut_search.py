@@ -218,7 +218,7 @@ def search_cuts(
                 load_s = most_load_s(problem, best_s * (1.0 - ROUNDING) - problem.least_step_s)
                 for each in range(pp + 1):
                     nodes[each] = node[each]
-                most_steps *= not any_cut
+                most_steps *= not any_cut  # after which there are none
             continue
         now, before = first_stages[place + 1], first_stages[place]
         now[PIPELINE], now[OWN], now[DEEP], now[LAG] = pipeline_s, own_s, deep_s, lag_s

@@ -72,29 +72,8 @@ class Priced(NamedTuple):
     fixed_bytes: FloatArray
 
 
-@outer
+@borrowing_outer
 def fill_loads(
-    rates: PlanRates,
-    stages: Stages,
-    times: StageTimes,
-    sizes: StageSizes,
-    layers: StageTimes,
-    members: BoolArray,
-    fits: BoolArray,
-    loads: Loads,
-) -> None:
-    """Fill ``loads``: as one stage and without data-parallel communication layers take no longer
-    than in several.
-
-    ``layers`` are the times of the single layers, ``members`` (nodes, layers) those of every node,
-    ``fits`` (kinds,) the stages that fit in memory under some plan.
-    """
-    alone_s = np.empty(members.shape[1])
-    _fill_loads(rates, stages, times, sizes, layers, members, fits, alone_s, loads)
-
-
-@borrowing_inner
-def _fill_loads(
     rates: PlanRates,
     stages: Stages,
     times: StageTimes,
@@ -105,6 +84,13 @@ def _fill_loads(
     alone_s: FloatArray,
     loads: Loads,
 ) -> None:
+    """Fill ``loads``: as one stage and without data-parallel communication layers take no longer
+    than in several.
+
+    ``layers`` are the times of the single layers, ``members`` (nodes, layers) those of every node,
+    ``fits`` (kinds,) the stages that fit in memory under some plan; ``alone_s`` is room for what
+    single layers take, (layers,).
+    """
     of_passes = pass_rates(rates)
     for layer in range(len(alone_s)):
         recompute_s = pass_of(of_passes, layers.recompute, layer, 0.0, 0.0, 1.0).total_s
@@ -222,22 +208,8 @@ def fill_passes(
         forward_s[kind], backward_s[kind] = price.forward_s, price.backward_s
 
 
-@outer
+@borrowing_outer
 def fill_prices(
-    rates: PlanRates,
-    times: StageTimes,
-    sizes: StageSizes,
-    shared: float,
-    wanted: BoolArray,
-    priced: Priced,
-) -> None:
-    """Price the ``wanted`` (kinds,) stages in full, the others as ones that no memory holds;
-    ``shared`` parameters count once on a single stage."""
-    _fill_prices(rates, times, sizes, shared, wanted, np.empty((2, 0)), priced)
-
-
-@borrowing_inner
-def _fill_prices(
     rates: PlanRates,
     times: StageTimes,
     sizes: StageSizes,
@@ -246,6 +218,8 @@ def _fill_prices(
     no_chunks: FloatArray,
     priced: Priced,
 ) -> None:
+    """Price the ``wanted`` (kinds,) stages in full, the others as ones that no memory holds;
+    ``shared`` parameters count once on a single stage. ``no_chunks`` is empty, (2, 0)."""
     every = len(sizes.layers)
     for kind in range(every):
         if not wanted[kind]:

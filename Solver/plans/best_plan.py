@@ -105,12 +105,13 @@ class ConfigurationPlans:
             self._fits, members = shared.stages_fit(memory_bytes), graph.lattice.members
             loads, of_layers = self.loads, times_of(layers)
             stages = rates, graph.stages, self.times, graph.sizes
-            fill_loads(*stages, of_layers, members, self._fits, loads)
+            alone_s = np.empty(members.shape[1])
+            fill_loads(*stages, of_layers, members, self._fits, alone_s, loads)
             if varied:  # no cut takes longer on the slowest of the most devices
                 most = float(straggler_excess(machine, devices.max()))
                 slowest = empty_loads(kinds, graph.nodes, shared.most_stages)
                 of_most = rates._replace(straggler_excess=most), *stages[1:]
-                fill_loads(*of_most, of_layers, members, self._fits, slowest)
+                fill_loads(*of_most, of_layers, members, self._fits, alone_s, slowest)
                 loads.upstream_backward_s[:] = slowest.upstream_backward_s
             shorter_s, stage_s = np.minimum(loads.forward_s, loads.backward_s), loads.stage_s
             part = np.divide(shorter_s, stage_s, out=np.zeros(kinds), where=stage_s > 0.0)

@@ -59,7 +59,7 @@ class CutPlans(Protocol):
         """The best cut of a plan that beats ``incumbent_s``, among so many stages tried."""
 
     def alike(self, rows: IntArray) -> AlikePlans:
-        """Plans ``rows`` by what decides whether ``none_beats`` may compare them."""
+        """Plans ``rows`` by what decides whether they are looked at ``together``."""
 
     def together(self, rows: IntArray, incumbents_s: FloatArray, most_steps: int) -> Together:
         """Whether it is proven, within so many stages tried, that no cut of plans ``rows``, alike,
@@ -143,17 +143,15 @@ class CutSearch:
         self._alike.learn(index, level, found.proof)
         bounds_s = np.minimum(found.bounds_s, incumbents_s)
         self.bounds_s[rows] = np.maximum(self.bounds_s[rows], bounds_s)
-        last = self._settled - 1
+        self._waiting = None
         if found.proof is Proof.CLOSED:
             self.status[rows], self.level[rows] = PlanStatus.PRUNED, self._settled
-        elif found.proof is Proof.TOO_LONG and level < last:
-            self.level[like] = last
+        elif found.proof is Proof.TOO_LONG and level < self._settled - 1:
+            self.level[like] = self._settled - 1
         elif level == 0:
             self.level[rows] = np.maximum(self.level[rows], 1)
         else:
-            self._waiting = None
             return False
-        self._waiting = None
         return True
 
     def settle(self, index: int, status: PlanStatus, bound_s: float) -> None:

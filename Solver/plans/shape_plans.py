@@ -407,7 +407,8 @@ class ShapePlans:
         shared = self.stages.tied_parameters if self.plans.pp[index] == 1 else 0.0
         priced = Priced(*np.empty((5, len(graph.examples))))
         wanted = np.ones(len(graph.examples), np.bool_) if fits is None else fits
-        fill_prices(self.rates(index), times, graph.sizes, shared, wanted, priced)
+        no_chunks = np.empty((2, 0))
+        fill_prices(self.rates(index), times, graph.sizes, shared, wanted, no_chunks, priced)
         return priced
 
     def passes(self, index: int, times: StageTimes) -> tuple[FloatArray, FloatArray]:

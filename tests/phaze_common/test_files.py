@@ -8,10 +8,10 @@ import pytest
 
 from phaze_common.errors import ArtefactError, InputError, PhazeError
 from phaze_common.files import (
-    code_version,
     content_key,
     load_or_set_aside,
     pack,
+    package_version,
     unpack,
     write_atomically,
 )
@@ -94,14 +94,14 @@ def test_content_keys_depend_on_content_alone():
 def test_code_version_changes_with_any_source_file(tmp_path):
     (tmp_path / "module.py").write_text("x = 1\n")
     (tmp_path / "notes.txt").write_text("ignored\n")
-    before = code_version.__wrapped__(tmp_path)
+    before = package_version.__wrapped__(tmp_path)
     (tmp_path / "notes.txt").write_text("other\n")
-    assert code_version.__wrapped__(tmp_path) == before
+    assert package_version.__wrapped__(tmp_path) == before
     (tmp_path / "output" / "run").mkdir(parents=True)
     (tmp_path / "output" / "run" / "study.yaml").write_text("model: bertlarge\n")
-    assert code_version.__wrapped__(tmp_path) == before, "a run makes its own caches stale"
+    assert package_version.__wrapped__(tmp_path) == before, "a run makes its own caches stale"
     (tmp_path / "data.yaml").write_text("a: 1\n")
-    assert code_version.__wrapped__(tmp_path) != before
+    assert package_version.__wrapped__(tmp_path) != before
 
 
 def test_a_damaged_artefact_that_another_run_sets_aside_first_is_no_error(tmp_path):

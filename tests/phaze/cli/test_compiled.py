@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from phaze_common import compiled_code
-from phaze_common.files import code_version
+from phaze_common.files import package_version
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -38,7 +38,7 @@ def sources(root: Path, text: str) -> Path:
 
 def place(root: Path) -> Path:
     os.environ[compiled_code.SETTING] = ""
-    code_version.cache_clear()  # as another process finds it
+    package_version.cache_clear()  # as another process finds it
     compiled_code.find_place(root)
     return Path(os.environ[compiled_code.SETTING])
 
