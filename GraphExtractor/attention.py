@@ -21,6 +21,7 @@ from GraphExtractor.context_parallel import (
 )
 from GraphExtractor.custom_operators import define
 from GraphExtractor.graph import Attention, KeyExchange
+from GraphExtractor.models_listing import keep_listing
 from GraphExtractor.torch_internals import annotate
 from phaze_common.errors import InputError
 
@@ -183,6 +184,7 @@ def register_attention(attention: Attention, shared: SharedTokens = UNSHARED) ->
     deliberately not registered as a mask interface, so that models build no mask tensor: what a
     model gives its attention (``is_causal``, ``sliding_window``) says what its mask is.
     """
+    keep_listing()
     from transformers import AttentionInterface
 
     left_out: set[str] = set()  # so that a model of many layers is warned of once

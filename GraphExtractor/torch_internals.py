@@ -47,6 +47,8 @@ except ImportError as error:
 __all__ = [
     "FAKE_TENSOR_LOG",
     "GRADIENT_SUM",
+    "LISTED_BY",
+    "LISTING_MODULE",
     "BatchNorm",
     "DataDependentOutputException",
     "DispatchMode",
@@ -74,6 +76,9 @@ __all__ = [
 ]
 
 FAKE_TENSOR_LOG = FakeTensor.__module__  # which tells of operators that fake tensors do not know
+# What lists the models of transformers when it is imported
+LISTING_MODULE = "transformers.utils.import_utils"
+LISTED_BY = "create_import_structure_from_path"
 
 
 class DispatchMode(TorchDispatchMode):  # type: ignore[misc]

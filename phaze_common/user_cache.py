@@ -46,6 +46,7 @@ class Kept:
 
 GRAPHS = Kept("graphs", 2**20, 2)
 ESTIMATES = Kept("estimates", 2**29)
+LISTINGS = Kept("listings", 2**20)
 
 
 def user_cache() -> Path | None:

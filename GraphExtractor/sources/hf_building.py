@@ -14,6 +14,7 @@ import torch
 from GraphExtractor.attention import with_masks
 from GraphExtractor.experts import share_experts
 from GraphExtractor.known_values import KnownValues, with_value
+from GraphExtractor.models_listing import keep_listing
 from GraphExtractor.sources.building import (
     MixedProducts,
     as_fake,
@@ -171,6 +172,7 @@ def _built(architecture: Any, settings: Any, attention: str) -> torch.nn.Module:
 
 
 def _settings(config: ConfigValues) -> Any:
+    keep_listing()
     from transformers import CONFIG_MAPPING
 
     kind, values = CONFIG_MAPPING[config.values["model_type"]], copy.deepcopy(dict(config.values))

@@ -1,0 +1,110 @@
+"""transformers' list of its models, kept for the processes that follow.
+
+Whoever imports transformers has it read the text of all its models, twice, for the names that they
+define: a sixth of what a first graph takes. The list is kept in the user's cache, under the names,
+sizes and times of these files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from GraphExtractor.torch_internals import LISTED_BY, LISTING_MODULE
+from phaze_common.errors import PhazeError
+from phaze_common.files import artefact_bytes, content_key, load_or_set_aside, write_atomically
+from phaze_common.json_text import parse_json
+from phaze_common.sealed import sealed, unsealed
+from phaze_common.user_cache import LISTINGS
+
+MODELS = "models"  # the folder
+# Folders by name, and names that modules define by the sets of libraries that they need
+Listing = dict[Any, Any]
+
+
+def keep_listing() -> None:
+    """Have transformers, when it is imported, take the list of its models from the user's cache."""
+    finder = _Finder()
+    if "transformers" not in sys.modules and finder not in sys.meta_path:
+        sys.meta_path.insert(0, finder)
+
+
+class _Finder:
+    """Finds the module that makes the list; any is as good as another."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Finder)
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if name != LISTING_MODULE:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = _Loader(name, spec.loader.path)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    """Loads it with the function in place that keeps the list."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        made = getattr(module, LISTED_BY, None)
+        if made is not None:
+            setattr(module, LISTED_BY, lambda path: listed(Path(path), made))
+
+
+def listed(path: Path, made: Callable[[Any], Listing]) -> Listing:
+    """What ``made`` lists of the folder ``path``, or that of this file: that of all models as it
+    was kept, or kept from now on."""
+    folder = path.parent if path.is_file() else path
+    place = LISTINGS.place(content_key(list(_files(folder)))) if folder.name == MODELS else None
+    if place is None:
+        return made(path)
+    kept = load_or_set_aside(place, _load)
+    if kept is None:
+        kept = made(path)
+        with contextlib.suppress(PhazeError):  # it can be listed without a cache
+            text = json.dumps(_as_lists(kept)).encode()
+            write_atomically(place, sealed(text), private=True)
+    return kept
+
+
+def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
+    """All source files under ``folder``: paths, sizes in bytes, and times in nanoseconds."""
+    for each in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if each.is_dir():
+            yield from _files(Path(each))
+        elif each.name.endswith(".py"):
+            yield each.path, each.stat().st_size, each.stat().st_mtime_ns
+
+
+def _load(place: Path) -> Listing:
+    return _as_listing(parse_json(unsealed(artefact_bytes(place), str(place)), str(place)))
+
+
+def _as_lists(listing: Listing) -> list[Any]:
+    """Pairs of a folder and its listing, or of libraries and the names in each module."""
+    return [
+        [key, _as_lists(value)]
+        if isinstance(key, str)
+        else [sorted(key), {module: sorted(names) for module, names in value.items()}]
+        for key, value in listing.items()
+    ]
+
+
+def _as_listing(pairs: list[Any]) -> Listing:
+    """The listing of which ``_as_lists`` made ``pairs``."""
+    return {
+        key if isinstance(key, str) else frozenset(key): _as_listing(value)
+        if isinstance(key, str)
+        else {module: set(names) for module, names in value.items()}
+        for key, value in pairs
+    }
