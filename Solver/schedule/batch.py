@@ -14,9 +14,9 @@ from phaze_common.bounded_memo import BoundedMemo
 from phaze_common.errors import InputError
 from phaze_common.sealed import digest
 from phaze_common.threads import threads
-from Solver.schedule.bounds import TOLERANCE, WEIGHTINGS, bound_many
+from Solver.schedule.bounds import TOLERANCE, WEIGHTINGS, BoundScratch, bound_many
 from Solver.schedule.problem import ScheduleStructure
-from Solver.schedule.search import search_many
+from Solver.schedule.search import Exhausted, SearchScratch, search_many
 from Solver.schedule.solver import check_arrays, lacks_cores
 from Solver.schedule.structure import Component, series_components
 from Solver.schedule.tables import (
@@ -128,15 +128,16 @@ def _solved(component: Component, cases: Cases, node_limit: int) -> Timings:
     t, searched = _tables(component), node_limit > 0 and len(topological) <= WORD
 
     def solve(part: slice) -> None:
-        some, bound = cases.some(part), np.zeros(part.stop - part.start)
-        weights = np.zeros((len(bound) if searched else 0, WEIGHTINGS, len(topological)))
-        bound_many(t, some, bound, weights)
+        some, bound, count = cases.some(part), np.zeros(part.stop - part.start), len(topological)
+        weights = np.zeros((len(bound) if searched else 0, WEIGHTINGS, count))
+        bound_many(t, some, bound, weights, BoundScratch.of(count))
         left = np.flatnonzero((bound < 1.0 - TOLERANCE) & (ends[part, -1] > 0))
         timings.lower[part][left] = bound[left]
         if searched and len(left):
-            found = empty_timings(len(left), len(topological))
+            found = empty_timings(len(left), count)
             found.lower[:] = bound[left]
-            search_many(t, some.some(left), weights[left], node_limit, found)
+            table, scratch = Exhausted.of(count), SearchScratch.of(WEIGHTINGS, count)
+            search_many(t, some.some(left), weights[left], node_limit, found, table, scratch)
             for every, mine in zip(timings, found, strict=True):
                 every[part][left] = mine
 

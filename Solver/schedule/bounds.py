@@ -15,14 +15,38 @@ best weights (a linear program) and a hundred times faster.
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
+from __future__ import annotations
+
+from typing import NamedTuple
+
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_inner, inner, outer
+from Estimator.plans.compiled import borrowing_inner, borrowing_outer
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.schedule.tables import Cases, Tables
 
 WEIGHTINGS = 3  # weightings kept per instance, for the bound and for pruning
 TOLERANCE = 1e-9  # relative; optimal means within it
+
+
+class BoundScratch(NamedTuple):
+    """What bounds of a component of n operators are reckoned in, case by case."""
+
+    path_ends: FloatArray  # (n,)
+    serial_weights: FloatArray  # (n,)
+    excess: FloatArray  # (n,)
+    ones: FloatArray  # (n,), which stay so
+    heap: FloatArray  # (4, n): per core type, weights in falling order
+    by_length: IntArray  # (n,)
+    rho: FloatArray  # (WEIGHTINGS, n), of cases whose weightings are not kept
+
+    @staticmethod
+    def of(count: int) -> BoundScratch:
+        """For so many operators."""
+        path_ends, serial_weights, excess = np.zeros((3, count))
+        ones, heap, by_length = np.ones(count), np.zeros((4, count)), np.zeros(count, np.int64)
+        rho = np.zeros((WEIGHTINGS, count))
+        return BoundScratch(path_ends, serial_weights, excess, ones, heap, by_length, rho)
 
 
 @borrowing_inner
@@ -51,7 +75,7 @@ def heaviest_concurrent(
     """Largest weight that can run at once within ``antichain[first:last]``, or beside ``operator``
     (-1: none) there.
 
-    ``heap`` (4, n) is scratch: per core type, the weights in falling order.
+    ``heap`` is that of ``BoundScratch``.
     """
     tc_count = vc_count = fused_count = 0
     for z in range(first, last):
@@ -128,13 +152,13 @@ def weighted_bound(single: FloatArray, shortest: FloatArray, rho: FloatArray) ->
     return bound
 
 
-@inner
-def longest_path(t: Tables, shortest: FloatArray) -> float:
-    """Length of the longest path."""
+@borrowing_inner
+def longest_path(t: Tables, shortest: FloatArray, ends: FloatArray) -> float:
+    """Length of the longest path; ``ends`` (n,) is scratch."""
     predecessors, offsets = t.predecessors, t.predecessor_offsets
-    ends = np.zeros(len(shortest))
     longest = 0.0
     for i in t.topological:
+        ends[i] = 0.0
         for z in range(offsets[i], offsets[i + 1]):
             ends[i] = max(ends[i], ends[predecessors[z]])
         ends[i] += shortest[i]
@@ -142,9 +166,14 @@ def longest_path(t: Tables, shortest: FloatArray) -> float:
     return longest
 
 
-@inner
+@borrowing_inner
 def lower_bound(
-    t: Tables, single: FloatArray, shortest: FloatArray, cores: IntArray, weights: FloatArray
+    t: Tables,
+    single: FloatArray,
+    shortest: FloatArray,
+    cores: IntArray,
+    weights: FloatArray,
+    scratch: BoundScratch,
 ) -> float:
     """Lower bound of one instance, with its weightings written to ``weights`` (WEIGHTINGS, n).
 
@@ -153,7 +182,9 @@ def lower_bound(
     """
     type_bits, antichain, offsets = t.type_bits, t.antichain, t.antichain_offsets
     count = len(single)
-    bound = longest_path(t, shortest)
+    serial_weights, excess, heap = scratch.serial_weights, scratch.excess, scratch.heap
+    by_length = scratch.by_length
+    bound = longest_path(t, shortest, scratch.path_ends)
     if len(antichain) == 0:  # too many to list: areas only
         for k in range(WEIGHTINGS):
             share = k / (WEIGHTINGS - 1)
@@ -164,13 +195,11 @@ def lower_bound(
                 )
             bound = max(bound, weighted_bound(single, shortest, weights[k]))
         return bound
-    serial_weights = np.empty(count)
     serial = 0.0
     for i in range(count):
         serial_weights[i] = shortest[i] / single[i]
         serial += shortest[i]
-    heap = np.zeros((4, count))
-    excess = np.ones(count)
+        excess[i] = 1.0
     worst = 0.0
     for chain in range(len(offsets) - 1):
         first, last = offsets[chain], offsets[chain + 1]
@@ -182,7 +211,6 @@ def lower_bound(
             excess[antichain[z]] = max(excess[antichain[z]], weight)
     if worst <= 1.0 + TOLERANCE:
         return serial
-    by_length = np.empty(count, np.int64)
     sort_descending(single, t.topological, by_length)
     for k in range(WEIGHTINGS):
         for i in range(count):
@@ -199,21 +227,21 @@ def lower_bound(
     return bound
 
 
-@outer
-def bound_many(t: Tables, cases: Cases, lower: FloatArray, weights: FloatArray) -> None:
+@borrowing_outer
+def bound_many(
+    t: Tables, cases: Cases, lower: FloatArray, weights: FloatArray, scratch: BoundScratch
+) -> None:
     """Write the lower bounds (N,) of N cases to ``lower``.
 
     ``weights`` (N, WEIGHTINGS, n) gets the weightings raised as far as they go, for the search to
     prune with, of cases whose bound is less than one operator after another takes; it is
     (0, WEIGHTINGS, n) where only bounds are wanted.
     """
-    count = cases.single.shape[1]
-    scratch, ones, heap = np.zeros((WEIGHTINGS, count)), np.ones(count), np.zeros((4, count))
-    by_length = np.empty(count, np.int64)
+    by_length = scratch.by_length
     for case in range(len(cases.single)):
         single, cores = cases.single[case], cases.cores[case]
-        rho = weights[case] if len(weights) > 0 else scratch
-        lower[case] = lower_bound(t, single, cases.shortest[case], cores, rho)
+        rho = weights[case] if len(weights) > 0 else scratch.rho
+        lower[case] = lower_bound(t, single, cases.shortest[case], cores, rho, scratch)
         if len(weights) == 0 or len(t.antichain) == 0:
             continue
         serial = 0.0
@@ -222,4 +250,4 @@ def bound_many(t: Tables, cases: Cases, lower: FloatArray, weights: FloatArray) 
         if lower[case] < serial * (1.0 - TOLERANCE):
             sort_descending(single, t.topological, by_length)
             for k in range(WEIGHTINGS):
-                raise_weights(t, ones, by_length, rho[k], cores, heap)
+                raise_weights(t, scratch.ones, by_length, rho[k], cores, scratch.heap)

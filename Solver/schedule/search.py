@@ -23,11 +23,13 @@ Every rule keeps at least one optimal schedule:
 
 # mypy: disable-error-code="untyped-decorator,no-any-return"
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_inner, inlined, inner, outer
+from Estimator.plans.compiled import borrowing_inner, borrowing_outer, inlined
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.schedule.bounds import TOLERANCE, sort_descending
 from Solver.schedule.tables import Cases, Tables, Timings
@@ -61,6 +63,36 @@ class Exhausted(NamedTuple):
     cost_to_go: FloatArray
     residuals: FloatArray
 
+    @staticmethod
+    def of(count: int) -> Exhausted:
+        """A new one, for so many operators."""
+        states, cost_to_go = np.zeros((ENTRIES, 4), np.int64), np.zeros(ENTRIES)
+        return Exhausted(states, cost_to_go, np.zeros((ENTRIES, count)))
+
+
+class SearchScratch(NamedTuple):
+    """What cases of n operators are searched in, one after another."""
+
+    sets: IntArray  # (3 n + 5, 8)
+    times: FloatArray  # (3 n + 5, REST + weightings + 1)
+    latency: FloatArray  # (4, n)
+    least: FloatArray  # (weightings + 1, n): what operators add to bounds, and to the serial length
+    priority: IntArray  # (n,)
+    earlier: IntArray  # (n,): bitmasks of what starts no later than each operator
+    end: FloatArray  # (n,)
+    begun: FloatArray  # (n,)
+    alone: BoolArray  # (n,)
+
+    @staticmethod
+    def of(weightings: int, count: int) -> SearchScratch:
+        """For so many operators, under so many weightings."""
+        rows = 3 * count + 5
+        sets, times = np.zeros((rows, 8), np.int64), np.zeros((rows, REST + weightings + 1))
+        latency, least = np.zeros((4, count)), np.zeros((weightings + 1, count))
+        priority, earlier = np.zeros((2, count), np.int64)
+        end, begun, alone = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
+        return SearchScratch(sets, times, latency, least, priority, earlier, end, begun, alone)
+
 
 @borrowing_inner
 def serial_from(
@@ -81,44 +113,41 @@ def serial_from(
     return clock
 
 
-@inner
-def latency_of(t: Tables, single: FloatArray, shortest: FloatArray) -> FloatArray:
+@borrowing_inner
+def fill_latency(t: Tables, single: FloatArray, shortest: FloatArray, latency: FloatArray) -> None:
     """Operators' seconds and longest paths, shape (4, n)."""
-    latency = np.zeros((4, len(single)))
     for i in range(len(single)):  # a row at once takes the compiler seconds
-        latency[SINGLE, i], latency[SHORTEST, i] = single[i], shortest[i]
+        latency[SINGLE, i], latency[SHORTEST, i], latency[AFTER, i] = single[i], shortest[i], 0.0
     for k in range(len(single) - 1, -1, -1):
         j = t.topological[k]
         latency[FROM, j] = latency[AFTER, j] + shortest[j]
         for z in range(t.predecessor_offsets[j], t.predecessor_offsets[j + 1]):
             i = t.predecessors[z]
             latency[AFTER, i] = max(latency[AFTER, i], latency[FROM, j])
-    return latency
 
 
-@inner
-def interchangeable_before(allowed: IntArray, single: FloatArray, shortest: FloatArray) -> IntArray:
+@borrowing_inner
+def fill_earlier(
+    allowed: IntArray, single: FloatArray, shortest: FloatArray, earlier: IntArray
+) -> None:
     """Bitmasks of what starts no later than each operator: of those ``allowed`` its equals."""
-    earlier = np.zeros(len(single), np.int64)
     for i in range(len(single)):
+        earlier[i] = 0
         for j in range(len(single)):
             if allowed[i] >> j & 1 and single[i] == single[j] and shortest[i] == shortest[j]:
                 earlier[i] |= ONE << j
-    return earlier
 
 
-@inner
-def least_contributions(
-    weights: FloatArray, single: FloatArray, shortest: FloatArray
-) -> FloatArray:
+@borrowing_inner
+def fill_least(
+    weights: FloatArray, single: FloatArray, shortest: FloatArray, least: FloatArray
+) -> None:
     """What each operator adds to each bound, and to the serial length: (weightings + 1, n)."""
     weightings = len(weights)
-    least = np.empty((weightings + 1, len(single)))
     for i in range(len(single)):
         for k in range(weightings):
             least[k, i] = min(shortest[i], weights[k, i] * single[i])
         least[weightings, i] = shortest[i]
-    return least
 
 
 @inlined
@@ -274,7 +303,7 @@ def push(
         times[d + 1, REST + k] = times[d, REST + k] - (least[k, i] if i >= 0 else 0.0)
 
 
-@inner
+@borrowing_inner
 def search(
     t: Tables,
     single: FloatArray,
@@ -287,6 +316,7 @@ def search(
     generation: int,
     start: FloatArray,
     all_mode: BoolArray,
+    scratch: SearchScratch,
 ) -> tuple[float, float]:
     """Best makespan and proven lower bound; the schedule goes to ``start`` and ``all_mode``.
 
@@ -299,20 +329,26 @@ def search(
     epsilon = TOLERANCE * incumbent
     if bound >= incumbent - epsilon:
         return incumbent, bound
-    latency = latency_of(t, single, shortest)
-    priority = np.empty(n, np.int64)
+    sets, times, latency, least = scratch.sets, scratch.times, scratch.latency, scratch.least
+    priority, earlier = scratch.priority, scratch.earlier
+    end, begun, alone = scratch.end, scratch.begun, scratch.alone
+    fill_latency(t, single, shortest, latency)
     # ties as in the topological order, so that interchangeable operators stay in order
     sort_descending(latency[FROM], t.topological, priority)
-    earlier = interchangeable_before(t.earlier, single, shortest)
-    least = least_contributions(weights, single, shortest)
+    fill_earlier(t.earlier, single, shortest, earlier)
+    fill_least(weights, single, shortest, least)
     full = (ONE << n) - 1
-    sets = np.zeros((3 * n + 5, 8), np.int64)
-    times = np.zeros((3 * n + 5, REST + weightings + 1))
+    for column in range(8):
+        sets[0, column] = 0
     sets[0, CHOSEN] = sets[0, OPTION] = -1
+    times[0, CLOCK] = 0.0
     for k in range(weightings + 1):
+        times[0, REST + k] = 0.0
         for i in range(n):
             times[0, REST + k] += least[k, i]
-    end, begun, alone = np.zeros(n), np.zeros(n), np.zeros(n, np.bool_)
+    for i in range(n):
+        end[i] = begun[i] = 0.0
+        alone[i] = False
     nodes = d = 0
     while d >= 0:
         now, started, running = times[d, CLOCK], sets[d, STARTED], sets[d, RUNNING]
@@ -390,15 +426,18 @@ def search(
     return incumbent, incumbent
 
 
-@outer
+@borrowing_outer
 def search_many(
-    t: Tables, cases: Cases, weights: FloatArray, node_limit: int, found: Timings
+    t: Tables,
+    cases: Cases,
+    weights: FloatArray,
+    node_limit: int,
+    found: Timings,
+    table: Exhausted,
+    scratch: SearchScratch,
 ) -> None:
     """Solve N cases into ``found``, whose ``lower`` is what their ``weights`` (N, weightings, n)
-    prove so far."""
-    count = cases.single.shape[1]
-    states, cost_to_go = np.zeros((ENTRIES, 4), np.int64), np.zeros(ENTRIES)
-    table = Exhausted(states, cost_to_go, np.zeros((ENTRIES, count)))
+    prove so far; ``table`` is a new one."""
     for case in range(len(cases.single)):
         found.makespan[case], found.lower[case] = search(
             t,
@@ -412,4 +451,5 @@ def search_many(
             case + 1,
             found.start[case],
             found.all_mode[case],
+            scratch,
         )
