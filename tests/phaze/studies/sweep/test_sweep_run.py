@@ -195,6 +195,23 @@ def test_a_model_that_changes_during_the_sweep_fails_its_points_only(warm, tmp_p
     assert first.problem == "" and "differ" in second.problem and second.point is None
 
 
+def test_a_file_that_changes_while_its_point_is_searched_leaves_no_answer(
+    warm, tmp_path, monkeypatch
+):
+    own, searched = tmp_path / "mine.py", search_run.run_search
+    own.write_text(DYING.format(marker=str(tmp_path / "nowhere")))
+    sweep = small_sweep(tmp_path, with_graphs_of(warm, tmp_path / "out"), model=["./mine.py"])
+
+    def changing(*given):
+        result = searched(*given)
+        own.write_text(own.read_text() + "\n# changed\n")
+        return result
+
+    monkeypatch.setattr(search_run, "run_search", changing)
+    (point,) = run(sweep)
+    assert "differ" in point.problem and point.point is None
+
+
 def test_a_worker_without_the_disk_sends_its_files(warm, tmp_path, monkeypatch):
     sweep = small_sweep(tmp_path, tmp_path / "out")
     monkeypatch.setattr("phaze.studies.sweep.store.Store.is_called", lambda *_: False)
