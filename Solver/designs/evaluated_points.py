@@ -83,7 +83,7 @@ class ModelPoints:
     def bound(self, shape: int, row: int, slower: IntArray) -> None:
         """Bound a point by itself, and with it the configurations ``slower`` in all plans take."""
         choice = self.choice(shape, row)
-        least_s = choice.group.least_seconds(choice.point)
+        least_s = choice.group.least_seconds(np.array([choice.point])).item()
         for rows in (np.array([row]), slower):
             upper = self._values(choice, choice.point - row + rows, least_s, choice.group.least_j)
             self.upper[shape, rows] = np.minimum(self.upper[shape, rows], upper)

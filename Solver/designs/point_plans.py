@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from Estimator.plans.degrees import UniformPlan
-from phaze_common.array_types import FloatArray
+from phaze_common.array_types import FloatArray, IntArray
 from Solver.chip_metrics import ChipMetrics
 from Solver.designs.costs import Part, Shape
 from Solver.plans.best_plan import BestPlan, ConfigurationPlans
 from Solver.plans.cut_levels import Hint
+from Solver.plans.row_loads import RowLoads
 from Solver.plans.shape_plans import ShapePlans
 from Solver.problem import Objective
 
@@ -85,11 +86,25 @@ class PointPlans:
             iteration_s, least_s, best.memory_bytes, best.plan.dp, best.plan.pp
         ), best.plan
 
-    def least_seconds(self, point: int) -> float:
-        """Seconds that no plan of one point is below; infinite where none fits."""
-        row, shape = self.locate(point)
-        plans = (self._of(part, row, least=True) for part in shape.parts)
-        return min((float(each.bounds_s.min(initial=np.inf)) for each in plans), default=np.inf)
+    def least_seconds(self, points: IntArray) -> FloatArray:
+        """Seconds that no plan of each of ``points`` is below, (points,); infinite where none
+        fits."""
+        least_s = np.full(len(points), np.inf)
+        of_shapes, rows = np.divmod(points, self._configurations)
+        for number in np.unique(of_shapes).tolist():
+            here = np.flatnonzero(of_shapes == number)
+            for part in self._shapes[number].parts:
+                least_s[here] = np.minimum(least_s[here], self._least_of(part, rows[here]))
+        return least_s
+
+    def _least_of(self, part: Part, rows: IntArray) -> FloatArray:
+        """The same of the plans of a part on configurations ``rows``."""
+        least_s, held = np.full(len(rows), np.inf), self._memory_bytes
+        for plans, places in part.by_machine(rows):
+            found = RowLoads.in_parts(plans, part.least, rows[places], held)
+            of_rows = [each.least_s(self._weights_on(part, each.rows), held) for each in found]
+            least_s[places] = np.concatenate(of_rows)
+        return least_s
 
     def solved(self, point: int) -> list[tuple[ShapePlans, BestPlan]]:
         """What became of every plan of a point, part by part of its shape."""
@@ -104,10 +119,15 @@ class PointPlans:
             solved.append((part.plans_on(row), found))
         return solved
 
-    def _of(self, part: Part, row: int, *, least: bool = False) -> ConfigurationPlans:
-        costs, weights = part.least if least else part.costs, self._weights_of(part, row)
-        return ConfigurationPlans(part.plans_on(row), costs, row, self._memory_bytes, weights)
+    def _of(self, part: Part, row: int) -> ConfigurationPlans:
+        weights = self._weights_of(part, row)
+        return ConfigurationPlans(part.plans_on(row), part.costs, row, self._memory_bytes, weights)
 
     def _weights_of(self, part: Part, row: int) -> FloatArray | None:
         """What the seconds of the plans of a part count; None where all count alike."""
         return self._metrics.weights(self._objective, row, part.plans.plans.devices)
+
+    def _weights_on(self, part: Part, rows: IntArray) -> FloatArray:
+        """The same on each of ``rows``, (rows, plans); (1, plans) where all count alike."""
+        weights = [self._weights_of(part, row) for row in rows.tolist()]
+        return np.array([each for each in weights if each is not None] or [np.ones(len(part.plans))])

@@ -187,9 +187,9 @@ class PointGroup:
         """Configuration and shape of one point."""
         return self._point_plans.locate(point)
 
-    def least_seconds(self, point: int) -> float:
-        """Seconds that no plan of one point is below; infinite where none fits."""
-        return self._point_plans.least_seconds(point)
+    def least_seconds(self, points: IntArray) -> FloatArray:
+        """Seconds that no plan of each of ``points`` is below; infinite where none fits."""
+        return self._point_plans.least_seconds(points)
 
     def solved(self, point: int) -> list[tuple[ShapePlans, BestPlan]]:
         """What became of every plan of a point, part by part of its shape."""
@@ -343,11 +343,11 @@ class PointGroup:
     def _bounds(self, asked: BoolArray) -> FloatArray:
         """Least seconds of every point that is ``asked``, shape (points,); infinite elsewhere."""
         bounds = np.full(len(self.status), np.inf)
-        for place in range(len(self.shapes)):
+        for place, shape in enumerate(self.shapes):
             first = place * self.configurations
-            for row in np.flatnonzero(asked[first : first + self.configurations]).tolist():
-                bounds[first + row] = self.least_seconds(first + row)
-            for part in self.shapes[place].parts if len(self.shapes) > MANY_SHAPES else ():
+            here = first + np.flatnonzero(asked[first : first + self.configurations])
+            bounds[here] = self.least_seconds(here)
+            for part in shape.parts if len(self.shapes) > MANY_SHAPES else ():
                 part.forget()
         return bounds
 
@@ -362,7 +362,7 @@ class PointGroup:
             # The smallest, and so an array
             point = alike[np.lexsort((self.energy_j[alike], self.area_mm2[alike]))[:1]]
             slower = points[(columns >= columns[place]).all(axis=1)]
-            self._bound_by_themselves(slower, self.least_seconds(int(point[0])))
+            self._bound_by_themselves(slower, self.least_seconds(point).item())
             if self.objective_bound(objective)[point[0]] < threshold:
                 continue
             self.evaluate(point)

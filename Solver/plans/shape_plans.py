@@ -37,7 +37,7 @@ from Solver.paths.stage_tables import (
     least_largest,
 )
 from Solver.plans.alike_plans import AlikePlans
-from Solver.plans.bounds import PlanBounds
+from Solver.plans.bounds import PlanBounds, fill_sync
 from Solver.plans.replica_collectives import ReplicaCollectives
 from Solver.plans.sparse_tables import TablesOfStages
 
@@ -154,7 +154,7 @@ class ShapePlans:
         dense = self._tables.dense_parameters
         all_dense = np.array_equal(dense, self.stages.sizes.parameters)
         plans, in_passes = self.plans, self.plans.shape.offload.in_passes
-        return PlanBounds(
+        bounds = PlanBounds(
             skip=self.interleaved,
             pp=plans.pp,
             micro_batches=plans.micro_batches,
@@ -170,7 +170,11 @@ class ShapePlans:
             parameters=dense,
             least_parameters=self.least_parameters if all_dense else self._least_largest(dense),
             tied_parameters=self.stages.tied_parameters,
+            first_sync_s=np.empty(len(self)),
+            rest_sync_s=np.empty(len(self)),
         )
+        fill_sync(bounds, self.stages.stages)
+        return bounds
 
     @cached_property
     def policy_columns(self) -> tuple[FloatArray, FloatArray]:
