@@ -12,7 +12,7 @@ from Estimator.plans.degrees import UniformPlan
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.chip_metrics import ChipMetrics
 from Solver.designs.costs import Part, Shape
-from Solver.plans.best_plan import BestPlan, ConfigurationPlans
+from Solver.plans.best_plan import BestPlan, ConfigurationPlans, FastestPlan
 from Solver.plans.cut_levels import Hint
 from Solver.plans.row_loads import RowLoads
 from Solver.plans.shape_plans import ShapePlans
@@ -67,13 +67,13 @@ class PointPlans:
     def best(self, point: int) -> tuple[Evaluated, UniformPlan | None]:
         """The best plan of one point and what it reaches; None where none fits."""
         row, shape = self.locate(point)
-        best: BestPlan | None = None
+        best: FastestPlan | None = None
         least_s = np.inf
         for place, part in enumerate(shape.parts):
             plans, of_shape = self._of(part, row), (point // self._configurations, place)
             incumbent_s = np.inf if best is None else best.iteration_s
             hint = self._hints.get(of_shape)
-            found = plans.best(incumbent_s, hint, self._most_steps)
+            found = plans.fastest(incumbent_s, hint, self._most_steps)
             least_s = min(least_s, found.bound_s)
             if found.hint is not None:
                 best = found

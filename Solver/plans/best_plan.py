@@ -35,23 +35,29 @@ from Solver.plans.shape_plans import MOST_KEPT, DegreesKey, ShapePlans
 
 MOST_STEPS = 4_000_000  # stages tried in one search through cuts: some tenths of a second
 FIRST_STEPS = 20_000  # for a first incumbent
+FEW_PLANS = 64  # that are bounded one by one before classes of them are looked at together
 
 
 @dataclass(frozen=True, eq=False)
-class BestPlan:
+class FastestPlan:
     """The best plan of a shape on one configuration; no plan of the shape takes less than
     ``bound_s``.
 
     ``memory_bytes`` are those of its fullest stage; ``hint`` leads others to it. ``plan`` is None
-    where nothing fits (``iteration_s`` infinite) or nothing beats what was known before. Arrays
-    have shape (plans,): what became of each, the least it can take, and what its best cut takes
-    (infinite where unknown)."""
+    where nothing fits (``iteration_s`` infinite) or nothing beats what was known before."""
 
     plan: UniformPlan | None
     hint: Hint | None
     iteration_s: float
     memory_bytes: float
     bound_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class BestPlan(FastestPlan):
+    """The same with arrays of shape (plans,): what became of each, the least it can take, and what
+    its best cut takes (infinite where unknown)."""
+
     status: NDArray[np.int8]
     plan_bounds_s: FloatArray
     plan_s: FloatArray
@@ -111,6 +117,37 @@ class ConfigurationPlans:
             np.maximum(bounds_s, self._least_s, out=bounds_s)
         weighted_s: FloatArray = np.where(np.isinf(weights), np.inf, bounds_s) * weights
         return weighted_s
+
+    def fastest(
+        self, incumbent_s: float, hint: Hint | None, most_steps: int | None
+    ) -> FastestPlan:
+        """What ``best`` finds, without what became of every plan: where bounds show at once that
+        none beats what ``hint`` names, nothing else is asked of them."""
+        if hint is not None:
+            first = self._as_hinted(hint, incumbent_s)
+            bound_s = self._closed(min(incumbent_s, first.seconds))
+            if bound_s is not None:
+                found = first.plan, first.hint, first.seconds, first.memory_bytes
+                return FastestPlan(*found, bound_s)
+        return self.best(incumbent_s, hint, most_steps)
+
+    def _closed(self, best_s: float) -> float | None:
+        """Seconds that no plan is below, where bounds show at once that none beats ``best_s``;
+        else None."""
+        bounds_s, limit_s = self._bounded(best_s), best_s * (1.0 - ROUNDING)
+        rows = np.flatnonzero(bounds_s < limit_s)
+        if len(rows) > FEW_PLANS:
+            return None
+        chunked = rows[self.shared.interleaved[rows]]
+        found_s = float(self.interleaved(chunked)[0].min(initial=np.inf))
+        if found_s < limit_s:
+            return None
+        for row in rows[np.argsort(bounds_s[rows], kind="stable")].tolist():
+            if not self.shared.interleaved[row]:
+                found = self.searched(row, best_s, FIRST_STEPS)
+                if found.plan is not None or not found.complete:
+                    return None
+        return min(best_s, found_s)
 
     def best(
         self, incumbent_s: float = np.inf, hint: Hint | None = None, most_steps: int | None = None

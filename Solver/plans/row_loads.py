@@ -78,7 +78,7 @@ class RowLoads:
         np.divide(shared.bounds.parameters, stage_s, out=per_s, where=counts)
         per_s = np.where(counts.any(axis=1), per_s.min(axis=1), 0.0)
         starts = machine.pass_starts != PassStarts()
-        waits = costs.accumulation_s[rows].any(axis=1) | starts
+        waits: BoolArray = costs.accumulation_s[rows].any(axis=1) | np.bool_(starts)
         return cls(shared, rows, times, loads, fits, per_s, shorter_part, waits, varied)
 
     @classmethod
