@@ -49,7 +49,9 @@ class Part:
 
     def by_machine(self, rows: IntArray) -> Iterator[tuple[ShapePlans, IntArray]]:
         """The plans on each machine of configurations ``rows``, and the places of those there."""
-        machines = np.zeros(len(rows), np.int64) if self.machine_of is None else self.machine_of[rows]
+        machines = (
+            np.zeros(len(rows), np.int64) if self.machine_of is None else self.machine_of[rows]
+        )
         for machine in np.unique(machines).tolist():
             yield (self.plans, *self.others)[machine], np.flatnonzero(machines == machine)
 

@@ -93,7 +93,7 @@ class ModelPoints:
         """Find the best plan of a point."""
         choice = self.choice(shape, row)
         group, here = choice.group, np.array([choice.point])
-        best = group.evaluated(choice.point)
+        (best,) = group.evaluated(here)
         counted_s = group.counted_s(choice.point, best)
         self.found[shape, row] = self._values(choice, here, counted_s, group.energy_j)[0]
         upper = self._values(choice, here, best.least_s, group.least_j)[0]

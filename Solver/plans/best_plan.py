@@ -31,7 +31,7 @@ from Solver.plans.alike_plans import AlikePlans, Proof, Together
 from Solver.plans.bounds import plan_bounds_s
 from Solver.plans.cut_levels import CutSearch, Found, Hint, PlanStatus
 from Solver.plans.row_loads import RowLoads
-from Solver.plans.shape_plans import MOST_KEPT, DegreesKey, ShapePlans
+from Solver.plans.shape_plans import MOST_KEPT, CutTerms, DegreesKey, ShapePlans
 
 MOST_STEPS = 4_000_000  # stages tried in one search through cuts: some tenths of a second
 FIRST_STEPS = 20_000  # for a first incumbent
@@ -79,7 +79,10 @@ class ConfigurationPlans:
         memory_bytes: float,
         weights: FloatArray | None = None,
         least_s: FloatArray | None = None,
+        loads: RowLoads | None = None,
     ) -> None:
+        """``loads`` of this configuration, among others, and with as much memory, if they are
+        known."""
         self.shared = shared
         self.costs = costs
         self.configuration = configuration
@@ -93,14 +96,14 @@ class ConfigurationPlans:
             (2, len(shared.interleaved_rows)), np.nan
         )
         if len(shared):
-            rows = RowLoads.of(shared, costs, np.array([configuration]), memory_bytes)
-            self._row, (self.times, self.loads) = rows, rows.at(0)
-            self._shorter_part = float(rows.shorter_part[0])
-            self._unlimited = bool(rows.waits[0])  # by ``upstream_backward_s``
-            self._take_longer = self._unlimited or rows.varied
-            loads = self.loads
-            upstream_s = loads.upstream_forward_s, loads.upstream_backward_s
-            self._nodes = np.stack([loads.downstream_s, *upstream_s], axis=1)
+            rows = np.array([configuration])
+            self._rows = loads or RowLoads.of(shared, costs, rows, memory_bytes)
+            self._place = place = int(np.flatnonzero(self._rows.rows == configuration)[0])
+            self.times, self.loads = self._rows.at(place)
+            self._shorter_part = float(self._rows.shorter_part[place])
+            self._unlimited = bool(self._rows.waits[place])  # by ``upstream_backward_s``
+            self._take_longer = self._unlimited or self._rows.varied
+            self._nodes, self._passes = self._rows.nodes[place], self._rows.passes[place]
 
     @cached_property
     def bounds_s(self) -> FloatArray:
@@ -118,9 +121,7 @@ class ConfigurationPlans:
         weighted_s: FloatArray = np.where(np.isinf(weights), np.inf, bounds_s) * weights
         return weighted_s
 
-    def fastest(
-        self, incumbent_s: float, hint: Hint | None, most_steps: int | None
-    ) -> FastestPlan:
+    def fastest(self, incumbent_s: float, hint: Hint | None, most_steps: int | None) -> FastestPlan:
         """What ``best`` finds, without what became of every plan: where bounds show at once that
         none beats what ``hint`` names, nothing else is asked of them."""
         if hint is not None:
@@ -194,10 +195,10 @@ class ConfigurationPlans:
         ``follows``, that of later stages may decide."""
         shared, bounds_s = self.shared, np.full(len(self.shared), np.inf)
         of_stages = shared.stages.stages, self.loads, self._shorter_part
-        per_s = float(self._row.parameters_per_s[0])
+        per_s = float(self._rows.parameters_per_s[self._place])
         plan_bounds_s(shared.bounds, *of_stages, per_s, not follows, enough_s, bounds_s)
         if len(shared.interleaved_rows):
-            bounds_s[shared.interleaved_rows] = self._row.interleaved_bounds_s(0)
+            bounds_s[shared.interleaved_rows] = self._rows.interleaved_bounds_s(self._place)
         bounds_s[shared.least_bytes > self.memory_bytes * (1.0 + ROUNDING)] = np.inf
         return bounds_s
 
@@ -212,7 +213,7 @@ class ConfigurationPlans:
         if key not in self._priced:
             if len(self._priced) == MOST_KEPT:
                 self._priced.clear()
-            self._priced[key] = shared.stage_prices(index, self.times, self._row.fits)
+            self._priced[key] = shared.stage_prices(index, self.times, self._rows.fits)
         return self._priced[key]
 
     def _waiting(self, index: int) -> int:
@@ -225,32 +226,49 @@ class ConfigurationPlans:
         return bool(self.shared.bounds.follows[index])
 
     def _problem(self, index: int) -> Problem:
-        return self._least_problem(np.array([index]), self._stage_prices(index))
+        shared = self.shared
+        if self._follows(index) and not self._take_longer:
+            kinds = np.concatenate([self._passes, shared.columns_after(index)], axis=1)
+        else:
+            kinds = self._kinds(self._stage_prices(index))
+        return self._problem_of(kinds, shared.terms(index))
 
     def _least_problem(self, rows: IntArray, priced: Priced) -> Problem:
         """No cut of the plans ``rows``, alike and with stages of no less than ``priced``, takes
         less or fits in less memory than under this one: a cut takes no less the longer its passes,
         synchronisation and steps, and what bounds assume of passes they take all the more."""
-        shared, loads, index = self.shared, self.loads, int(rows[0])
-        graph, links = shared.stages, shared.links(index)
+        shared = self.shared
+        terms = shared.terms(int(rows[0]))._replace(
+            most_one_way_s=float(shared.bounds.most_one_way_s[rows].max()),
+            tied_s=float(shared.tied_s[rows].min()),
+            least_step_s=float(shared.least_step_s[rows].min()),
+        )
+        return self._problem_of(self._kinds(priced), terms)
+
+    def _kinds(self, priced: Priced) -> FloatArray:
+        saved_bytes = self.shared.stages.sizes.saved_bytes
+        return np.stack([self.loads.stage_s, *priced, saved_bytes], axis=1)
+
+    def _problem_of(self, kinds: FloatArray, terms: CutTerms) -> Problem:
+        graph, loads = self.shared.stages, self.loads
         return Problem(
-            np.stack([loads.stage_s, *priced, graph.sizes.saved_bytes], axis=1),
+            kinds,
             self._nodes,
             graph.ends,
             graph.spans,
             graph.stages.chain,
             loads.least_downstream_s,
             loads.least_upstream_s,
-            links.seconds,
-            links.kind_of,
-            links.least_s,
-            float(shared.bounds.most_one_way_s[rows].max()),
-            self._follows(index) and not self._unlimited,
+            terms.links.seconds,
+            terms.links.kind_of,
+            terms.links.least_s,
+            terms.most_one_way_s,
+            terms.follows and not self._unlimited,
             self._shorter_part,
-            int(shared.plans.pp[index]),
-            int(shared.plans.micro_batches[index]),
-            float(shared.tied_s[rows].min()),
-            float(shared.least_step_s[rows].min()),
+            terms.pp,
+            terms.micro_batches,
+            terms.tied_s,
+            terms.least_step_s,
             self.memory_bytes * (1.0 + ROUNDING),
         )
 

@@ -3,7 +3,7 @@ shape is below on each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,9 @@ class RowLoads:
 
     ``times`` (rows, 16, kinds) are the columns of ``StageTimes``, ``fits`` (kinds,) are the stages
     that the memory holds under some plan. Stages have ``parameters_per_s`` (rows,) at least for
-    every second of their load, and their shorter pass takes at most ``shorter_part`` of it. Where
+    every second of their load, and their shorter pass takes at most ``shorter_part`` of it.
+    ``passes`` (rows, kinds, 3) are the first columns of ``Problem.kinds`` where degrees cost passes
+    nothing, ``nodes`` (rows, nodes, 3) those of ``Problem.nodes``. Where
     passes ``wait`` (rows,), they take longer than ``loads`` say and more than
     ``upstream_backward_s``; with ``varied`` devices the former alone."""
 
@@ -38,6 +40,8 @@ class RowLoads:
     times: FloatArray
     loads: Loads
     fits: BoolArray
+    passes: FloatArray
+    nodes: FloatArray
     parameters_per_s: FloatArray
     shorter_part: FloatArray
     waits: BoolArray
@@ -49,8 +53,7 @@ class RowLoads:
     ) -> RowLoads:
         """Those of one plan or more with so much memory."""
         graph, machine, devices = shared.stages, shared.machine, shared.plans.devices
-        kinds, nodes = len(graph.examples), graph.nodes
-        layers = time_columns(costs, rows)
+        kinds, layers = len(graph.examples), time_columns(costs, rows)
         times, fits = graph.times(layers), shared.stages_fit(memory_bytes)
         of_layers = np.ascontiguousarray(layers.swapaxes(1, 2))
         varied = bool(machine.variation) and len(shared) > 1 and devices.min() < devices.max()
@@ -58,10 +61,12 @@ class RowLoads:
         def filled(count: int) -> Loads:
             """As long as the slowest of ``count`` devices takes."""
             excess = float(straggler_excess(machine, count))
-            rates, members = shared.rates(0)._replace(straggler_excess=excess), graph.lattice.members
-            every, alone_s = empty_loads(len(rows), kinds, nodes, shared.most_stages), np.empty(
-                members.shape[1]
+            rates, members = (
+                shared.rates(0)._replace(straggler_excess=excess),
+                graph.lattice.members,
             )
+            every = empty_loads(len(rows), kinds, graph.nodes, shared.most_stages)
+            alone_s = np.empty(members.shape[1])
             of_stages = graph.stages, times, graph.sizes, of_layers, members, fits
             fill_loads(rates, *of_stages, alone_s, every)
             return every
@@ -78,19 +83,20 @@ class RowLoads:
         np.divide(shared.bounds.parameters, stage_s, out=per_s, where=counts)
         per_s = np.where(counts.any(axis=1), per_s.min(axis=1), 0.0)
         starts = machine.pass_starts != PassStarts()
-        waits: BoolArray = costs.accumulation_s[rows].any(axis=1) | np.bool_(starts)
-        return cls(shared, rows, times, loads, fits, per_s, shorter_part, waits, varied)
+        waits = np.logical_or(costs.accumulation_s[rows].any(axis=1), starts)
+        passes = np.stack([stage_s, loads.forward_s, loads.backward_s], axis=-1)
+        upstream_s = loads.upstream_forward_s, loads.upstream_backward_s
+        nodes = np.stack([loads.downstream_s, *upstream_s], axis=-1)
+        of_rows = shared, rows, times, loads, fits, passes, nodes
+        return cls(*of_rows, per_s, shorter_part, waits, varied)
 
     @classmethod
     def in_parts(
         cls, shared: ShapePlans, costs: LayerCosts, rows: IntArray, memory_bytes: float
     ) -> Iterator[RowLoads]:
         """Those of many configurations, some after others."""
-        graph = shared.stages
-        numbers = 24 * len(graph.examples) + (16 + 2 * shared.most_stages) * graph.nodes
-        at_once = max(MOST_HELD // numbers, 1)
-        for first in range(0, len(rows), at_once):
-            yield cls.of(shared, costs, rows[first : first + at_once], memory_bytes)
+        for part in parts_of(len(rows), [shared]):
+            yield cls.of(shared, costs, rows[part], memory_bytes)
 
     def least_s(self, weights: FloatArray, memory_bytes: float) -> FloatArray:
         """Seconds, by ``weights`` (rows or 1, plans), that no plan is below on each configuration;
@@ -108,7 +114,7 @@ class RowLoads:
         return least_s
 
     def at(self, place: int) -> tuple[StageTimes, Loads]:
-        """Those of one configuration."""
+        """Times and loads of one configuration."""
         return times_at.py_func(self.times, place), loads_at.py_func(self.loads, place)
 
     def interleaved_bounds_s(self, place: int) -> FloatArray:
@@ -137,3 +143,15 @@ class RowLoads:
             of_chunks = self.loads.stage_s[place, graph.stages.kind[edges]]
             loads_s[kind] = of_chunks.reshape(rounds, stages).sum(axis=0).max()
         return loads_s[kind_of.reshape(-1)]
+
+
+def parts_of(rows: int, plans: Sequence[ShapePlans]) -> Iterator[slice]:
+    """Slices of so many configurations, of each of which there is room for the loads of all
+    ``plans``."""
+    numbers = 0
+    for shared in plans:
+        graph = shared.stages
+        numbers += 24 * len(graph.examples) + (16 + 2 * shared.most_stages) * graph.nodes
+    at_once = max(MOST_HELD // max(numbers, 1), 1)
+    for first in range(0, rows, at_once):
+        yield slice(first, min(first + at_once, rows))
