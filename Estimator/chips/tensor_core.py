@@ -32,6 +32,7 @@ from Estimator.chips.accelerator import Dataflow, Platform, TensorCores
 from Estimator.chips.area import l2_bytes
 from Estimator.chips.attention import attention_traffic
 from Estimator.chips.core_rates import CoreRates
+from Estimator.chips.fastest_splits import Arrays, Ways, fill_faster, fill_least_traffic
 from Estimator.chips.on_chip import OnChip, OnChipMemo, OnChipPrices, decisive, on_chip_memo
 from Estimator.chips.score_tiles import BACKWARD, FORWARD, Executed, ScoreAxes, executed
 from Estimator.chips.splits import Splits, enumerate_splits
@@ -40,9 +41,16 @@ from Estimator.chips.tiling import ACCUMULATOR_BYTES, tile_traffic
 from GraphExtractor.graph import Gemm
 from GraphExtractor.score_mask import ScoreMask
 from phaze_common.array_types import FloatArray, IntArray, fieldwise
+from phaze_common.arrays import unique_rows
 
 JOULES_PER_PJ = 1e-12
 REGISTER_ACCESSES_PER_MAC = 3  # both operands and the accumulator
+# The operand that arrays hold, as ``fill_faster`` names it
+STATIONARY = {
+    Dataflow.WEIGHT_STATIONARY: 0,
+    Dataflow.INPUT_STATIONARY: 1,
+    Dataflow.OUTPUT_STATIONARY: 2,
+}
 
 
 @dataclass(frozen=True)
@@ -94,59 +102,15 @@ class CoreEstimate(CorePrices):
 
 @dataclass(frozen=True, eq=False)
 class _Spread:
-    """The S ways to spread a product: sizes of a part, bytes of a split reduction, the GLB bytes
-    that are the least; all (S, 1).
+    """The S ways to spread a product.
 
     ``doubling`` are the places of those whose counts are powers of two, ``doubling_bytes`` what
-    they exchange with the GLB, (doubling, arrays).
-    """
+    they exchange with the GLB, (doubling, arrays)."""
 
     splits: Splits
-    batch: FloatArray
-    m: FloatArray
-    k: FloatArray
-    n: FloatArray
-    reduction_bytes: FloatArray
-    least_bytes: FloatArray
+    ways: Ways
     doubling: IntArray
     doubling_bytes: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class _Chosen:
-    """The way to spread a product that some arrays were found to be fastest in; arrays of shape
-    (arrays,)."""
-
-    cycles: FloatArray
-    compute_cycles: FloatArray
-    glb_bytes: FloatArray
-
-    def or_faster(
-        self, cycles: FloatArray, compute_cycles: FloatArray, glb_bytes: FloatArray
-    ) -> _Chosen:
-        """The fastest of these and others (ways, arrays), of equally fast ones the first."""
-        if not len(cycles):
-            return self
-        way, arrays = cycles.argmin(axis=0), np.arange(cycles.shape[1])
-        return self.or_faster_on(
-            arrays, *(each[way, arrays] for each in (cycles, compute_cycles, glb_bytes))
-        )
-
-    def or_faster_on(
-        self,
-        arrays: IntArray,
-        cycles: FloatArray,
-        compute_cycles: FloatArray,
-        glb_bytes: FloatArray,
-    ) -> _Chosen:
-        """The fastest of these and others, each on one of ``arrays``, which may be there several
-        times."""
-        order = np.lexsort((np.arange(len(arrays)), cycles, arrays))
-        order = order[np.unique(arrays[order], return_index=True)[1]]  # the fastest of each array
-        order = order[cycles[order] < self.cycles[arrays[order]]]
-        chosen = np.stack([*vars(self).values()])
-        chosen[:, arrays[order]] = np.stack([cycles, compute_cycles, glb_bytes])[:, order]
-        return _Chosen(*chosen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,14 +197,12 @@ class TensorCoreModel:
         """One product under every dataflow; a mask on its ``axes`` leaves a part of it."""
 
         def priced() -> tuple[OnChipPrices, ...]:
-            move, ways = (
-                divide_up(self._rows, self.platform.weight_rows_per_cycle),
-                self._spread(gemm),
-            )
+            move = divide_up(self._rows, self.platform.weight_rows_per_cycle)
+            spread = self._spread(gemm)
             found = []
             for dataflow in self.platform.dataflows:
                 part = executed(mask, axes, dataflow, self._rows, self._columns, move)
-                what = gemm, ways, dataflow, part
+                what = gemm, spread, dataflow, part
                 found.append(OnChipPrices(self._on_one_core(*what), self._on_all_cores(*what)))
             return tuple(found)
 
@@ -249,35 +211,27 @@ class TensorCoreModel:
     def _spread(self, gemm: Gemm) -> _Spread:
         splits = enumerate_splits(gemm, int(self._nums[-1]))
         batch, m, k, n = (
-            divide_up(getattr(gemm, name), getattr(splits, name))[:, None]
+            divide_up(getattr(gemm, name), getattr(splits, name))
             for name in ("batch", "m", "k", "n")
         )
-        products = (gemm.batch * splits.m * splits.k * splits.n)[:, None]
+        products = (gemm.batch * splits.m * splits.k * splits.n).astype(np.float64)
         least = products * (m * k + k * n + m * n) * self.platform.bytes_per_element
         # each further part of a split reduction has its partial sums written to the GLB and read
         # again, after the others
         results_bytes = 2 * ACCUMULATOR_BYTES * gemm.batch * gemm.m * gemm.n
-        reduction: FloatArray = results_bytes * (splits.k[:, None].astype(np.float64) - 1)
+        reduction: FloatArray = results_bytes * (splits.k.astype(np.float64) - 1)
+        ways = Ways(splits.parts, batch, m, k, n, products, reduction, least)
         doubling = np.flatnonzero(splits.doubling)
-        none = np.zeros((0, len(self._rows)))
-        ways = _Spread(splits, batch, m, k, n, reduction, least, doubling, none)
         # the batch never changes what a single product of it moves: price each (m, k, n) once
-        sizes = np.concatenate([m, k, n], axis=1)[doubling]
-        _, once, index = np.unique(sizes, axis=0, return_index=True, return_inverse=True)
-        moved = self._glb_bytes(gemm, ways, doubling[once, None], self._l2_capacities)
-        return replace(ways, doubling_bytes=moved[index.reshape(-1)][:, self._l2_of])
-
-    def _glb_bytes(
-        self, gemm: Gemm, ways: _Spread, which: IntArray, capacities: IntArray
-    ) -> FloatArray:
-        """Bytes that cores exchange with the GLB in the ways at the places ``which``, with local
-        buffers of ``capacities``."""
-        m, k, n = (each[which, 0] for each in (ways.m, ways.k, ways.n))
-        traffic = tile_traffic(m, k, n, capacities, self.platform.bytes_per_element)
-        splits = ways.splits
-        parts = gemm.batch * splits.m[which] * splits.k[which] * splits.n[which]
-        moved: FloatArray = parts * traffic.total.min(axis=0)
-        return moved
+        once, index = unique_rows(np.stack([m, k, n], axis=1)[doubling])
+        moved = np.empty((len(once), len(self._l2_capacities)))
+        sizes, element = (
+            (each[doubling[once]] for each in (m, k, n)),
+            self.platform.bytes_per_element,
+        )
+        fill_least_traffic(*sizes, self._l2_capacities.astype(np.float64), element, moved)
+        exchanged = products[doubling, None] * moved[index]
+        return _Spread(splits, ways, doubling, exchanged[:, self._l2_of])
 
     def _time(
         self, dataflow: Dataflow, batch: ArrayLike, m: ArrayLike, k: ArrayLike, n: ArrayLike
@@ -286,17 +240,6 @@ class TensorCoreModel:
         return pipelined_time(
             dataflow, batch, m, k, n, self._rows, self._columns, self.platform.weight_rows_per_cycle
         )
-
-    def _steady(
-        self, dataflow: Dataflow, ways: _Spread, which: IntArray, arrays: IntArray
-    ) -> FloatArray:
-        """Cycles that a part streams in the ways at the places ``which`` on ``arrays``; (which,
-        arrays)."""
-        sizes = ways.batch[which], ways.m[which], ways.k[which], ways.n[which]
-        rows, columns = self._rows[arrays], self._columns[arrays]
-        return pipelined_time(
-            dataflow, *sizes, rows, columns, self.platform.weight_rows_per_cycle
-        ).steady
 
     def _l2_traffic(self, gemm: Gemm, dataflow: Dataflow) -> FloatArray:
         """Bytes the arrays exchange with the local buffers: every fold streams its operand past the
@@ -318,13 +261,15 @@ class TensorCoreModel:
             ) * element + 2 * m * n * row_folds * ACCUMULATOR_BYTES
         return gemm.batch * traffic[self._array_of]
 
-    def _on_one_core(self, gemm: Gemm, ways: _Spread, dataflow: Dataflow, part: Executed) -> OnChip:
+    def _on_one_core(
+        self, gemm: Gemm, spread: _Spread, dataflow: Dataflow, part: Executed
+    ) -> OnChip:
         """Undivided, on one core with its share of the GLB bandwidth."""
         steady = (self._time(dataflow, gemm.batch, gemm.m, gemm.k, gemm.n).steady * part.cycles)[
             self._array_of
         ]
         done = part.work[self._array_of]
-        glb_bytes = ways.doubling_bytes[0, self._array_of] * done
+        glb_bytes = spread.doubling_bytes[0, self._array_of] * done
         glb_cycles = glb_bytes / (self.platform.glb_bandwidth_bytes_per_cycle * self._core_share)
         cycles = np.maximum(steady, glb_cycles)
         return OnChip(
@@ -332,88 +277,56 @@ class TensorCoreModel:
         )
 
     def _on_all_cores(
-        self, gemm: Gemm, ways: _Spread, dataflow: Dataflow, part: Executed
+        self, gemm: Gemm, spread: _Spread, dataflow: Dataflow, part: Executed
     ) -> OnChip:
         """The fastest split over at most all cores, with all of the GLB bandwidth.
 
         Splits into powers of two come first; of the others those alone are priced in full that may
         be faster by a bound.
         """
-        bandwidth, some = self.platform.glb_bandwidth_bytes_per_cycle, ways.doubling
-        steady = self._steady(dataflow, ways, some, np.arange(len(self._rows))) * part.cycles
-        moved = ways.doubling_bytes * part.work
-        cycles = np.maximum(steady, moved / bandwidth) + ways.reduction_bytes[some] / bandwidth
-        glb_bytes = moved + ways.reduction_bytes[some]
+        bandwidth, some = self.platform.glb_bandwidth_bytes_per_cycle, spread.doubling
+        ways, splits = spread.ways, spread.splits
+        sizes = (each[some, None] for each in (ways.batch, ways.m, ways.k, ways.n))
+        steady = self._time(dataflow, *sizes).steady * part.cycles
+        moved, reduction = spread.doubling_bytes * part.work, ways.reduction_bytes[some, None]
+        cycles = np.maximum(steady, moved / bandwidth) + reduction / bandwidth
+        of_doubling = np.stack([cycles, steady, moved + reduction])
         found = np.empty((3, len(self._num_of)))
-        best, begun = _Chosen(*np.full((3, len(self._rows)), np.inf)), 0
+        # cycles, those of the arrays alone, bytes of the GLB
+        best, begun = np.full((3, len(self._rows)), np.inf), 0
+        arrays = self._arrays(part)
         # ascending: more cores can do all that fewer can
         for place, num in enumerate(self._nums.tolist()):
-            end = ways.splits.ending(num)
-            doubling = slice(*np.searchsorted(some, (begun, end)))
-            best = best.or_faster(cycles[doubling], steady[doubling], glb_bytes[doubling])
-            arrays = np.unique(self._array_of[self._num_of >= place])
-            others = np.flatnonzero(~ways.splits.doubling[begun:end]) + begun
-            best = self._with_others(best, gemm, ways, others, dataflow, part, arrays)
+            end = splits.ending(num)
+            _take_faster(best, of_doubling[:, slice(*np.searchsorted(some, (begun, end)))])
+            others = np.flatnonzero(~splits.doubling[begun:end]) + begun
+            fill_faster(
+                ways,
+                others,
+                arrays,
+                np.unique(self._array_of[self._num_of >= place]),
+                STATIONARY[dataflow],
+                float(gemm.macs),
+                bandwidth,
+                self.platform.bytes_per_element,
+                np.empty((2, len(others))),
+                np.empty((len(others), len(self._l2_capacities))),
+                best,
+            )
             configurations = self._num_of == place
-            found[:, configurations] = np.stack([*vars(best).values()])[
-                :, self._array_of[configurations]
-            ]
+            found[:, configurations] = best[:, self._array_of[configurations]]
             begun = end
         done = part.work[self._array_of]
         chosen_cycles, compute_cycles, chosen_bytes = found
         l2_traffic = self._l2_traffic(gemm, dataflow) * done
         return OnChip(chosen_cycles, compute_cycles, chosen_bytes, l2_traffic, gemm.macs * done)
 
-    def _with_others(
-        self,
-        best: _Chosen,
-        gemm: Gemm,
-        ways: _Spread,
-        others: IntArray,
-        dataflow: Dataflow,
-        part: Executed,
-        arrays: IntArray,
-    ) -> _Chosen:
-        """The fastest of ``best`` and of the ways at the places ``others``, on ``arrays``.
-
-        A part of a split streams at most a useful row a cycle, so too few parts are too slow; and
-        it moves its operands at least once. By that bound the way that may be fastest is priced
-        first, and then those that may still be faster.
-        """
-        bandwidth, splits = self.platform.glb_bandwidth_bytes_per_cycle, ways.splits
-        known = best.cycles[arrays]
-        fewest = (
-            gemm.macs / (self._rows[arrays] * self._columns[arrays] * known) * part.cycles[arrays]
-        ).min() * (1 - 1e-9)
-        others = others[np.searchsorted(splits.parts[others], fewest) :]
-        if not len(others):
-            return best
-        steady = self._steady(dataflow, ways, others, arrays) * part.cycles[arrays]
-        reduction = ways.reduction_bytes[others]
-        least = (
-            np.maximum(steady, ways.least_bytes[others] * part.work[arrays] / bandwidth)
-            + reduction / bandwidth
-        )
-        bytes_of = np.empty((len(others), len(self._l2_capacities)))
-        first = np.zeros_like(least, dtype=bool)
-        first[least.argmin(axis=0), np.arange(len(arrays))] = True
-        for tried in (first, ~first):
-            way, on = np.nonzero(tried & (least < best.cycles[arrays]))
-            if len(way):
-                needed = np.zeros(bytes_of.shape, dtype=bool)
-                buffer = self._l2_of[arrays[on]]
-                needed[way, buffer] = True  # arrays of one size share what they move
-                some, one = np.nonzero(needed)
-                bytes_of[some, one] = self._glb_bytes(
-                    gemm, ways, others[some], self._l2_capacities[one]
-                )
-                moved = bytes_of[way, buffer] * part.work[arrays[on]]
-                glb_bytes = moved + reduction[way, 0]
-                cycles = (
-                    np.maximum(steady[way, on], moved / bandwidth) + reduction[way, 0] / bandwidth
-                )
-                best = best.or_faster_on(arrays[on], cycles, steady[way, on], glb_bytes)
-        return best
+    def _arrays(self, part: Executed) -> Arrays:
+        """All distinct arrays, of which each executes a ``part`` of a product."""
+        move = divide_up(self._rows, self.platform.weight_rows_per_cycle)
+        sizes = self._rows.astype(np.float64), self._columns.astype(np.float64)
+        capacities = self._l2_capacities.astype(np.float64)
+        return Arrays(*sizes, move, part.cycles, part.work, self._l2_of, capacities)
 
     def _hbm_traffic(self, work: TensorWork, dataflow: Dataflow) -> tuple[FloatArray, FloatArray]:
         """HBM bytes loaded before the arrays start, and those moved behind them: (candidate
@@ -484,6 +397,16 @@ class TensorCoreModel:
             + hbm_bytes * rates.hbm_pj
         )
         return _Price(seconds, arithmetic_s, energy_pj * JOULES_PER_PJ, hbm_bytes)
+
+
+def _take_faster(best: FloatArray, found: FloatArray) -> None:
+    """Where the fastest of ``found`` (3, ways, arrays), of equally fast ones the first, is faster
+    than ``best`` (3, arrays), put it there."""
+    if not found.shape[1]:
+        return
+    fastest = found[:, found[0].argmin(axis=0), np.arange(found.shape[2])]
+    faster = fastest[0] < best[0]
+    best[:, faster] = fastest[:, faster]
 
 
 def _score_axes(work: TensorWork) -> tuple[ScoreAxes, ...]:

@@ -6,6 +6,8 @@ of members with the columns of the layers. The chunks of one plan follow one ano
 of the layers.
 """
 
+# mypy: disable-error-code="untyped-decorator,no-any-return"
+
 from __future__ import annotations
 
 from dataclasses import fields
@@ -14,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from Estimator.plans.compiled import inlined
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes, Members, PassCosts
 
 FloatArray = NDArray[np.float64]
@@ -94,13 +97,15 @@ def pass_totals(costs: PassCosts) -> PassTotals:
     return PassTotals(costs.device_s, costs.host_s, tensor_s, costs.products_s, costs.arithmetic_s)
 
 
-def time_columns(costs: LayerCosts, configuration: int) -> FloatArray:
-    """Columns of ``StageTimes`` of every layer on a configuration, shape (layers, 16)."""
+def time_columns(costs: LayerCosts, configurations: int | IntArray) -> FloatArray:
+    """Columns of ``StageTimes`` of every layer on a configuration, shape (layers, 16); on several,
+    (configurations, layers, 16)."""
     columns: list[FloatArray] = []
     for each in (costs.forward, costs.recompute, costs.backward):
-        one = PassCosts(*(getattr(each, name)[configuration] for name in PASS_FIELDS))
+        one = PassCosts(*(getattr(each, name)[configurations] for name in PASS_FIELDS))
         columns += pass_totals(one)
-    return np.stack([*columns, costs.accumulation_s[configuration]], axis=1)[costs.sizes.distinct]
+    distinct = np.stack([*columns, costs.accumulation_s[configurations]], axis=-1)
+    return np.take(distinct, costs.sizes.distinct, axis=-2)
 
 
 def times_of(columns: FloatArray) -> StageTimes:
@@ -108,6 +113,23 @@ def times_of(columns: FloatArray) -> StageTimes:
     each = [np.ascontiguousarray(column) for column in columns.T]
     return StageTimes(
         PassTotals(*each[0:5]), PassTotals(*each[5:10]), PassTotals(*each[10:15]), each[15]
+    )
+
+
+@inlined
+def times_at(columns: FloatArray, row: int) -> StageTimes:
+    """Those of one configuration of ``columns`` (configurations, 16, stages)."""
+    return StageTimes(
+        PassTotals(
+            columns[row, 0], columns[row, 1], columns[row, 2], columns[row, 3], columns[row, 4]
+        ),
+        PassTotals(
+            columns[row, 5], columns[row, 6], columns[row, 7], columns[row, 8], columns[row, 9]
+        ),
+        PassTotals(
+            columns[row, 10], columns[row, 11], columns[row, 12], columns[row, 13], columns[row, 14]
+        ),
+        columns[row, 15],
     )
 
 

@@ -307,7 +307,7 @@ class Designs:
     ) -> AxisValue:
         plans, held = {}, 0.0
         for choice in choices:
-            best = choice.group.evaluated(choice.point)
+            (best,) = choice.group.evaluated(np.array([choice.point]))
             throughput = choice.group.batch_samples / best.iteration_s
             plan = choice.group.plan(choice.point)
             plans[choice.group.key.model] = PlanSummary.of(plan, throughput)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -46,6 +46,14 @@ class Part:
         """The plans on the machine of configuration ``row``."""
         machine = 0 if self.machine_of is None else self.machine_of[row]
         return (self.plans, *self.others)[machine]
+
+    def by_machine(self, rows: IntArray) -> Iterator[tuple[ShapePlans, IntArray]]:
+        """The plans on each machine of configurations ``rows``, and the places of those there."""
+        machines = (
+            np.zeros(len(rows), np.int64) if self.machine_of is None else self.machine_of[rows]
+        )
+        for machine in np.unique(machines).tolist():
+            yield (self.plans, *self.others)[machine], np.flatnonzero(machines == machine)
 
     def forget(self) -> None:
         """Let go of what can be computed again."""

@@ -83,7 +83,7 @@ class ModelPoints:
     def bound(self, shape: int, row: int, slower: IntArray) -> None:
         """Bound a point by itself, and with it the configurations ``slower`` in all plans take."""
         choice = self.choice(shape, row)
-        least_s = choice.group.least_seconds(choice.point)
+        least_s = choice.group.least_seconds(np.array([choice.point])).item()
         for rows in (np.array([row]), slower):
             upper = self._values(choice, choice.point - row + rows, least_s, choice.group.least_j)
             self.upper[shape, rows] = np.minimum(self.upper[shape, rows], upper)
@@ -93,7 +93,7 @@ class ModelPoints:
         """Find the best plan of a point."""
         choice = self.choice(shape, row)
         group, here = choice.group, np.array([choice.point])
-        best = group.evaluated(choice.point)
+        (best,) = group.evaluated(here)
         counted_s = group.counted_s(choice.point, best)
         self.found[shape, row] = self._values(choice, here, counted_s, group.energy_j)[0]
         upper = self._values(choice, here, best.least_s, group.least_j)[0]

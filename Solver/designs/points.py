@@ -187,38 +187,52 @@ class PointGroup:
         """Configuration and shape of one point."""
         return self._point_plans.locate(point)
 
-    def least_seconds(self, point: int) -> float:
-        """Seconds that no plan of one point is below; infinite where none fits."""
-        return self._point_plans.least_seconds(point)
+    def least_seconds(self, points: IntArray) -> FloatArray:
+        """Seconds that no plan of each of ``points`` is below; infinite where none fits."""
+        return self._point_plans.least_seconds(points)
 
     def solved(self, point: int) -> list[tuple[ShapePlans, BestPlan]]:
         """What became of every plan of a point, part by part of its shape."""
         return self._point_plans.solved(point)
 
-    def evaluated(self, point: int) -> Evaluated:
-        """The best plan of one point, whatever its status, which stays as it is."""
+    def evaluated(self, points: IntArray) -> list[Evaluated]:
+        """The best plan of each of ``points``, whatever its status, which stays as it is."""
+        known = [self._with_larger_memory(point) for point in points.tolist()]
+        unknown = np.array([each is None for each in known], np.bool_)
+        found = iter(
+            zip(points[unknown].tolist(), self._point_plans.best(points[unknown]), strict=True)
+        )
+        every = []
+        for each in known:
+            if each is None:
+                point, (each, plan) = next(found)
+                if plan is not None:
+                    self._plans[point] = plan
+            every.append(each)
+        return every
+
+    def _with_larger_memory(self, point: int) -> Evaluated | None:
+        """The best plan of a point with more memory, where it is as good here."""
         larger = self._larger_memory
-        if larger is not None and larger.status[point] == PointStatus.INFEASIBLE:
+        if larger is None:
+            return None
+        if larger.status[point] == PointStatus.INFEASIBLE:
             return NOTHING_FITS
         if (
-            larger is not None
-            and larger.status[point] == PointStatus.EVALUATED
-            and larger.memory_bytes[point] <= self.key.memory_bytes
+            larger.status[point] != PointStatus.EVALUATED
+            or larger.memory_bytes[point] > self.key.memory_bytes
         ):
-            self._plans[point] = larger.plan(point)
-            columns = larger.iteration_s, larger.least_s, larger.memory_bytes, larger.dp, larger.pp
-            return Evaluated(*(each[point].item() for each in columns))
-        found, plan = self._point_plans.best(point)
-        if plan is not None:
-            self._plans[point] = plan
-        return found
+            return None
+        self._plans[point] = larger.plan(point)
+        columns = larger.iteration_s, larger.least_s, larger.memory_bytes, larger.dp, larger.pp
+        return Evaluated(*(each[point].item() for each in columns))
 
     def evaluate(self, points: IntArray) -> int:
         """Find and store the best plans of ``points`` that have none yet; how many there were."""
         known = (PointStatus.EVALUATED, PointStatus.INFEASIBLE)
         unknown = points[~np.isin(self.status[points], known)]
         if len(unknown):
-            results = [self.evaluated(int(point)) for point in unknown]
+            results = self.evaluated(unknown)
             names = [field.name for field in fields(Evaluated)]
             columns = {name: np.array([getattr(each, name) for each in results]) for name in names}
             batch = StoredPoints(points=unknown, **columns)
@@ -324,7 +338,7 @@ class PointGroup:
     def plan(self, point: int) -> UniformPlan:
         """The best plan of an evaluated point, with its stages."""
         if point not in self._plans:
-            self.evaluated(point)
+            self.evaluated(np.array([point]))
         return self._plans[point]
 
     def counted_s(self, point: int, found: Evaluated) -> float:
@@ -343,11 +357,11 @@ class PointGroup:
     def _bounds(self, asked: BoolArray) -> FloatArray:
         """Least seconds of every point that is ``asked``, shape (points,); infinite elsewhere."""
         bounds = np.full(len(self.status), np.inf)
-        for place in range(len(self.shapes)):
+        for place, shape in enumerate(self.shapes):
             first = place * self.configurations
-            for row in np.flatnonzero(asked[first : first + self.configurations]).tolist():
-                bounds[first + row] = self.least_seconds(first + row)
-            for part in self.shapes[place].parts if len(self.shapes) > MANY_SHAPES else ():
+            here = first + np.flatnonzero(asked[first : first + self.configurations])
+            bounds[here] = self.least_seconds(here)
+            for part in shape.parts if len(self.shapes) > MANY_SHAPES else ():
                 part.forget()
         return bounds
 
@@ -362,7 +376,7 @@ class PointGroup:
             # The smallest, and so an array
             point = alike[np.lexsort((self.energy_j[alike], self.area_mm2[alike]))[:1]]
             slower = points[(columns >= columns[place]).all(axis=1)]
-            self._bound_by_themselves(slower, self.least_seconds(int(point[0])))
+            self._bound_by_themselves(slower, self.least_seconds(point).item())
             if self.objective_bound(objective)[point[0]] < threshold:
                 continue
             self.evaluate(point)

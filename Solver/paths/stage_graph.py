@@ -13,7 +13,7 @@ import numpy as np
 
 from Estimator.plans.cuts import Crossing, crossing
 from Estimator.plans.layer_costs import LayerSizes
-from Estimator.plans.stage_totals import StageSizes, StageTimes, stage_sizes, times_of
+from Estimator.plans.stage_totals import StageSizes, stage_sizes
 from Estimator.plans.uniform_plans import numbered
 from GraphExtractor.graph import ModelGraph
 from phaze_common.array_types import FloatArray, IntArray
@@ -86,11 +86,20 @@ class StageGraph:
             return self
         return replace(self, sizes=self.sizes.offloading(part))
 
-    def times(self, layers: FloatArray) -> StageTimes:
-        """Seconds of every kind from those of the layers, ``time_columns`` (layers, 16)."""
-        sums = self.lattice.members.astype(np.float64) @ layers
-        of_examples = sums[self.stages.whole[self.examples]] - sums[self.stages.part[self.examples]]
-        return times_of(np.maximum(of_examples, 0.0))
+    @cached_property
+    def _ends_of_examples(self) -> tuple[IntArray, IntArray]:
+        return self.stages.whole[self.examples], self.stages.part[self.examples]
+
+    @cached_property
+    def _held(self) -> FloatArray:
+        return self.lattice.members.astype(np.float64)
+
+    def times(self, layers: FloatArray) -> FloatArray:
+        """Seconds of every kind on each configuration, (configurations, 16, kinds), from those of
+        the layers, ``time_columns`` (configurations, layers, 16)."""
+        sums, (whole, part) = self._held @ layers, self._ends_of_examples
+        of_examples = sums[:, whole] - sums[:, part]
+        return np.ascontiguousarray(np.maximum(of_examples, 0.0).swapaxes(1, 2))
 
 
 def stage_graph(graph: ModelGraph, sizes: LayerSizes, whole_bytes: FloatArray) -> StageGraph:

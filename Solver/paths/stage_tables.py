@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_inner, borrowing_outer, outer
+from Estimator.plans.compiled import borrowing_inner, borrowing_outer, inlined, outer
 from Estimator.plans.stage_price import (
+    PassRates,
     PlanRates,
     SyncPrice,
     chunk_price,
@@ -18,14 +19,14 @@ from Estimator.plans.stage_price import (
     pass_rates,
     stage_price,
 )
-from Estimator.plans.stage_totals import StageSizes, StageTimes
+from Estimator.plans.stage_totals import StageSizes, StageTimes, times_at
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.paths.stage_graph import Stages
 
 
 class Loads(NamedTuple):
     """What stages take on one configuration without messages and data-parallel communication,
-    seconds."""
+    seconds; on several, each array has one more axis, the first."""
 
     forward_s: FloatArray  # (kinds,)
     backward_s: FloatArray  # (kinds,), with what is recomputed
@@ -42,10 +43,26 @@ class Loads(NamedTuple):
     least_upstream_s: FloatArray
 
 
-def empty_loads(kinds: int, nodes: int, most_stages: int) -> Loads:
-    """Loads to be filled."""
-    shapes = [kinds] * 4 + [nodes] * 3 + [(most_stages, nodes)] * 2
+def empty_loads(rows: int, kinds: int, nodes: int, most_stages: int) -> Loads:
+    """Loads of so many configurations, to be filled."""
+    shapes = [(rows, kinds)] * 4 + [(rows, nodes)] * 3 + [(rows, most_stages, nodes)] * 2
     return Loads(*map(np.empty, shapes))
+
+
+@inlined
+def loads_at(loads: Loads, row: int) -> Loads:
+    """Those of one configuration."""
+    return Loads(
+        loads.forward_s[row],
+        loads.backward_s[row],
+        loads.stage_s[row],
+        loads.fitting_s[row],
+        loads.downstream_s[row],
+        loads.upstream_forward_s[row],
+        loads.upstream_backward_s[row],
+        loads.least_downstream_s[row],
+        loads.least_upstream_s[row],
+    )
 
 
 class Links(NamedTuple):
@@ -76,6 +93,32 @@ class Priced(NamedTuple):
 def fill_loads(
     rates: PlanRates,
     stages: Stages,
+    times: FloatArray,
+    sizes: StageSizes,
+    layers: FloatArray,
+    members: BoolArray,
+    fits: BoolArray,
+    alone_s: FloatArray,
+    every: Loads,
+) -> None:
+    """Fill the loads of ``every`` configuration: as one stage and without data-parallel
+    communication layers take no longer than in several.
+
+    ``times`` (rows, 16, kinds) are those of the stages, ``layers`` (rows, 16, layers) of the single
+    layers, ``members`` (nodes, layers) those of every node, ``fits`` (kinds,) the stages that fit
+    in memory under some plan; ``alone_s`` is room for what single layers take, (layers,).
+    """
+    of_passes = pass_rates(rates)
+    for row in range(len(times)):
+        loads = loads_at(every, row)
+        one, alone = times_at(times, row), times_at(layers, row)
+        fill_row(of_passes, stages, one, sizes, alone, members, fits, alone_s, loads)
+
+
+@borrowing_inner
+def fill_row(
+    of_passes: PassRates,
+    stages: Stages,
     times: StageTimes,
     sizes: StageSizes,
     layers: StageTimes,
@@ -84,14 +127,7 @@ def fill_loads(
     alone_s: FloatArray,
     loads: Loads,
 ) -> None:
-    """Fill ``loads``: as one stage and without data-parallel communication layers take no longer
-    than in several.
-
-    ``layers`` are the times of the single layers, ``members`` (nodes, layers) those of every node,
-    ``fits`` (kinds,) the stages that fit in memory under some plan; ``alone_s`` is room for what
-    single layers take, (layers,).
-    """
-    of_passes = pass_rates(rates)
+    """Fill ``loads`` of one configuration."""
     for layer in range(len(alone_s)):
         recompute_s = pass_of(of_passes, layers.recompute, layer, 0.0, 0.0, 1.0).total_s
         alone_s[layer] = (

@@ -6,16 +6,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.devices.operator_cost import PassStarts
-from Estimator.plans.cuts import balanced_cuts, chunk_layers
+from Estimator.plans.cuts import chunk_layers
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.layer_costs import LayerCosts
-from Estimator.plans.rates import straggler_excess
-from Estimator.plans.stage_totals import StageTimes, time_columns, times_of
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.paths.cut_bounds import (
     FIRST,
@@ -28,31 +26,38 @@ from Solver.paths.cut_bounds import (
     bound_cut,
 )
 from Solver.paths.cut_search import cut_s, search_cuts
-from Solver.paths.stage_tables import Loads, Priced, empty_loads, fill_loads
+from Solver.paths.stage_tables import Priced
 from Solver.plans.alike_plans import AlikePlans, Proof, Together
-from Solver.plans.bounds import least_per_second, plan_bounds_s
+from Solver.plans.bounds import plan_bounds_s
 from Solver.plans.cut_levels import CutSearch, Found, Hint, PlanStatus
-from Solver.plans.shape_plans import MOST_KEPT, DegreesKey, ShapePlans
+from Solver.plans.row_loads import RowLoads
+from Solver.plans.shape_plans import MOST_KEPT, CutTerms, DegreesKey, ShapePlans
 
 MOST_STEPS = 4_000_000  # stages tried in one search through cuts: some tenths of a second
 FIRST_STEPS = 20_000  # for a first incumbent
+FEW_PLANS = 64  # that are bounded one by one before classes of them are looked at together
 
 
 @dataclass(frozen=True, eq=False)
-class BestPlan:
+class FastestPlan:
     """The best plan of a shape on one configuration; no plan of the shape takes less than
     ``bound_s``.
 
     ``memory_bytes`` are those of its fullest stage; ``hint`` leads others to it. ``plan`` is None
-    where nothing fits (``iteration_s`` infinite) or nothing beats what was known before. Arrays
-    have shape (plans,): what became of each, the least it can take, and what its best cut takes
-    (infinite where unknown)."""
+    where nothing fits (``iteration_s`` infinite) or nothing beats what was known before."""
 
     plan: UniformPlan | None
     hint: Hint | None
     iteration_s: float
     memory_bytes: float
     bound_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class BestPlan(FastestPlan):
+    """The same with arrays of shape (plans,): what became of each, the least it can take, and what
+    its best cut takes (infinite where unknown)."""
+
     status: NDArray[np.int8]
     plan_bounds_s: FloatArray
     plan_s: FloatArray
@@ -74,55 +79,76 @@ class ConfigurationPlans:
         memory_bytes: float,
         weights: FloatArray | None = None,
         least_s: FloatArray | None = None,
+        loads: RowLoads | None = None,
     ) -> None:
+        """``loads`` of this configuration, among others, and with as much memory, if they are
+        known."""
         self.shared = shared
         self.costs = costs
         self.configuration = configuration
         self.memory_bytes = memory_bytes
-        graph = shared.stages
-        layers = time_columns(costs, configuration)
-        self.times: StageTimes = graph.times(layers)
-        kinds = len(graph.examples)
-        self.loads: Loads = empty_loads(kinds, graph.nodes, shared.most_stages)
-        self._tables = np.empty((5, shared.most_stages, graph.nodes))
+        self._tables = np.empty((5, shared.most_stages, shared.stages.nodes))
         self._priced: dict[tuple[DegreesKey, int], Priced] = {}
-        waits = shared.machine.pass_starts != PassStarts()
-        adds = bool(costs.accumulation_s[configuration].any())
-        machine = shared.machine
-        self._devices = devices = shared.plans.devices
-        varied = bool(machine.variation) and len(shared) > 1 and devices.min() < devices.max()
-        self._take_longer = waits or adds or varied  # passes, than ``loads`` say
-        self._unlimited = waits or adds  # nor does ``upstream_backward_s`` say how long they take
+        self._devices = shared.plans.devices
         self._weights = np.ones(len(shared)) if weights is None else weights
+        self._least_s = least_s
         self._interleaved_s, self._interleaved_bytes = np.full(
             (2, len(shared.interleaved_rows)), np.nan
         )
-        self.bounds_s = np.full(len(shared), np.inf)
         if len(shared):
-            rates = shared.rates(0)._replace(
-                straggler_excess=float(straggler_excess(machine, devices.min()))
-            )
-            self._fits, members = shared.stages_fit(memory_bytes), graph.lattice.members
-            loads, of_layers = self.loads, times_of(layers)
-            stages = rates, graph.stages, self.times, graph.sizes
-            alone_s = np.empty(members.shape[1])
-            fill_loads(*stages, of_layers, members, self._fits, alone_s, loads)
-            if varied:  # no cut takes longer on the slowest of the most devices
-                most = float(straggler_excess(machine, devices.max()))
-                slowest = empty_loads(kinds, graph.nodes, shared.most_stages)
-                of_most = rates._replace(straggler_excess=most), *stages[1:]
-                fill_loads(*of_most, of_layers, members, self._fits, alone_s, slowest)
-                loads.upstream_backward_s[:] = slowest.upstream_backward_s
-            shorter_s, stage_s = np.minimum(loads.forward_s, loads.backward_s), loads.stage_s
-            part = np.divide(shorter_s, stage_s, out=np.zeros(kinds), where=stage_s > 0.0)
-            self._shorter_part = float(part.max())
-            upstream_s = loads.upstream_forward_s, loads.upstream_backward_s
-            self._nodes = np.stack([loads.downstream_s, *upstream_s], axis=1)
-            self.bounds_s = self._bounds_s(follows=not self._unlimited)
-            if least_s is not None:
-                np.maximum(self.bounds_s, least_s, out=self.bounds_s)
-        if weights is not None:
-            self.bounds_s = np.where(np.isinf(weights), np.inf, self.bounds_s) * weights
+            rows = np.array([configuration])
+            self._rows = loads or RowLoads.of(shared, costs, rows, memory_bytes)
+            self._place = place = int(np.flatnonzero(self._rows.rows == configuration)[0])
+            self.times, self.loads = self._rows.at(place)
+            self._shorter_part = float(self._rows.shorter_part[place])
+            self._unlimited = bool(self._rows.waits[place])  # by ``upstream_backward_s``
+            self._take_longer = self._unlimited or self._rows.varied
+            self._nodes, self._passes = self._rows.nodes[place], self._rows.passes[place]
+
+    @cached_property
+    def bounds_s(self) -> FloatArray:
+        """Seconds that no cut of each plan is below, (plans,); infinite where none fits."""
+        return self._bounded(np.inf)
+
+    def _bounded(self, enough_s: float) -> FloatArray:
+        """``bounds_s``, or some others that are more than ``enough_s``."""
+        weights = self._weights
+        if not len(weights):
+            return np.empty(0)
+        bounds_s = self._bounds_s(enough_s / weights, follows=not self._unlimited)
+        if self._least_s is not None:
+            np.maximum(bounds_s, self._least_s, out=bounds_s)
+        weighted_s: FloatArray = np.where(np.isinf(weights), np.inf, bounds_s) * weights
+        return weighted_s
+
+    def fastest(self, incumbent_s: float, hint: Hint | None, most_steps: int | None) -> FastestPlan:
+        """What ``best`` finds, without what became of every plan: where bounds show at once that
+        none beats what ``hint`` names, nothing else is asked of them."""
+        if hint is not None:
+            first = self._as_hinted(hint, incumbent_s)
+            bound_s = self._closed(min(incumbent_s, first.seconds))
+            if bound_s is not None:
+                found = first.plan, first.hint, first.seconds, first.memory_bytes
+                return FastestPlan(*found, bound_s)
+        return self.best(incumbent_s, hint, most_steps)
+
+    def _closed(self, best_s: float) -> float | None:
+        """Seconds that no plan is below, where bounds show at once that none beats ``best_s``;
+        else None."""
+        bounds_s, limit_s = self._bounded(best_s), best_s * (1.0 - ROUNDING)
+        rows = np.flatnonzero(bounds_s < limit_s)
+        if len(rows) > FEW_PLANS:
+            return None
+        chunked = rows[self.shared.interleaved[rows]]
+        found_s = float(self.interleaved(chunked)[0].min(initial=np.inf))
+        if found_s < limit_s:
+            return None
+        for row in rows[np.argsort(bounds_s[rows], kind="stable")].tolist():
+            if not self.shared.interleaved[row]:
+                found = self.searched(row, best_s, FIRST_STEPS)
+                if found.plan is not None or not found.complete:
+                    return None
+        return min(best_s, found_s)
 
     def best(
         self, incumbent_s: float = np.inf, hint: Hint | None = None, most_steps: int | None = None
@@ -162,42 +188,19 @@ class ConfigurationPlans:
 
     def first_stage_bounds_s(self) -> FloatArray:
         """``bounds_s`` with the synchronisation of the first stage alone; shape (plans,)."""
-        return self._bounds_s(follows=False) * self._weights
+        return self._bounds_s(np.full(len(self.shared), np.inf), follows=False) * self._weights
 
-    def _bounds_s(self, *, follows: bool) -> FloatArray:
-        """Bounds; where synchronisation ``follows``, that of later stages may decide."""
+    def _bounds_s(self, enough_s: FloatArray, *, follows: bool) -> FloatArray:
+        """Bounds, or some that are more than ``enough_s`` (plans,); where synchronisation
+        ``follows``, that of later stages may decide."""
         shared, bounds_s = self.shared, np.full(len(self.shared), np.inf)
-        parameters_per_s = least_per_second(shared.bounds.parameters, self.loads)
-        of_stages = shared.stages.stages, self.loads, self._shorter_part, parameters_per_s
-        plan_bounds_s(shared.bounds, *of_stages, not follows, bounds_s)
-        at = shared.interleaved_rows
-        if len(at):
-            slower = 1.0 + shared.bounds.pass_parameter_s[at] * parameters_per_s
-            busy_s = slower * np.maximum(
-                shared.plans.micro_batches[at] * self._interleaved_loads_s(),
-                self.loads.downstream_s[-1],
-            )
-            bounds_s[at] = busy_s + shared.least_step_s[at]
+        of_stages = shared.stages.stages, self.loads, self._shorter_part
+        per_s = float(self._rows.parameters_per_s[self._place])
+        plan_bounds_s(shared.bounds, *of_stages, per_s, not follows, enough_s, bounds_s)
+        if len(shared.interleaved_rows):
+            bounds_s[shared.interleaved_rows] = self._rows.interleaved_bounds_s(self._place)
         bounds_s[shared.least_bytes > self.memory_bytes * (1.0 + ROUNDING)] = np.inf
         return bounds_s
-
-    def _interleaved_loads_s(self) -> FloatArray:
-        """Load of the fullest stage of plans with equal chunks; where layers branch, the mean."""
-        shared, graph = self.shared, self.shared.stages
-        pp, chunks = (
-            each[shared.interleaved_rows] for each in (shared.plans.pp, shared.plans.interleave)
-        )
-        if not graph.stages.chain:
-            return np.asarray(self.loads.downstream_s[-1] / pp)
-        layers = graph.nodes - 1
-        kinds, place = np.unique(np.stack([pp, chunks], axis=1), axis=0, return_inverse=True)
-        loads_s = np.empty(len(kinds))
-        for kind, (stages, rounds) in enumerate(kinds.tolist()):
-            left = layers - np.array([0, *balanced_cuts(layers, stages * rounds), layers])
-            edges = graph.stages.first[left[:-1]] + left[1:]
-            of_chunks = self.loads.stage_s[graph.stages.kind[edges]]
-            loads_s[kind] = of_chunks.reshape(rounds, stages).sum(axis=0).max()
-        return loads_s[place.reshape(-1)]
 
     def _stage_prices(self, index: int) -> Priced:
         shared = self.shared
@@ -210,7 +213,7 @@ class ConfigurationPlans:
         if key not in self._priced:
             if len(self._priced) == MOST_KEPT:
                 self._priced.clear()
-            self._priced[key] = shared.stage_prices(index, self.times, self._fits)
+            self._priced[key] = shared.stage_prices(index, self.times, self._rows.fits)
         return self._priced[key]
 
     def _waiting(self, index: int) -> int:
@@ -223,32 +226,49 @@ class ConfigurationPlans:
         return bool(self.shared.bounds.follows[index])
 
     def _problem(self, index: int) -> Problem:
-        return self._least_problem(np.array([index]), self._stage_prices(index))
+        shared = self.shared
+        if self._follows(index) and not self._take_longer:
+            kinds = np.concatenate([self._passes, shared.columns_after(index)], axis=1)
+        else:
+            kinds = self._kinds(self._stage_prices(index))
+        return self._problem_of(kinds, shared.terms(index))
 
     def _least_problem(self, rows: IntArray, priced: Priced) -> Problem:
         """No cut of the plans ``rows``, alike and with stages of no less than ``priced``, takes
         less or fits in less memory than under this one: a cut takes no less the longer its passes,
         synchronisation and steps, and what bounds assume of passes they take all the more."""
-        shared, loads, index = self.shared, self.loads, int(rows[0])
-        graph, links = shared.stages, shared.links(index)
+        shared = self.shared
+        terms = shared.terms(int(rows[0]))._replace(
+            most_one_way_s=float(shared.bounds.most_one_way_s[rows].max()),
+            tied_s=float(shared.tied_s[rows].min()),
+            least_step_s=float(shared.least_step_s[rows].min()),
+        )
+        return self._problem_of(self._kinds(priced), terms)
+
+    def _kinds(self, priced: Priced) -> FloatArray:
+        saved_bytes = self.shared.stages.sizes.saved_bytes
+        return np.stack([self.loads.stage_s, *priced, saved_bytes], axis=1)
+
+    def _problem_of(self, kinds: FloatArray, terms: CutTerms) -> Problem:
+        graph, loads = self.shared.stages, self.loads
         return Problem(
-            np.stack([loads.stage_s, *priced, graph.sizes.saved_bytes], axis=1),
+            kinds,
             self._nodes,
             graph.ends,
             graph.spans,
             graph.stages.chain,
             loads.least_downstream_s,
             loads.least_upstream_s,
-            links.seconds,
-            links.kind_of,
-            links.least_s,
-            float(shared.bounds.most_one_way_s[rows].max()),
-            self._follows(index) and not self._unlimited,
+            terms.links.seconds,
+            terms.links.kind_of,
+            terms.links.least_s,
+            terms.most_one_way_s,
+            terms.follows and not self._unlimited,
             self._shorter_part,
-            int(shared.plans.pp[index]),
-            int(shared.plans.micro_batches[index]),
-            float(shared.tied_s[rows].min()),
-            float(shared.least_step_s[rows].min()),
+            terms.pp,
+            terms.micro_batches,
+            terms.tied_s,
+            terms.least_step_s,
             self.memory_bytes * (1.0 + ROUNDING),
         )
 

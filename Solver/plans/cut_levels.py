@@ -50,7 +50,9 @@ class Found:
 class CutPlans(Protocol):
     """Plans whose cuts are bounded and searched, by index."""
 
-    bounds_s: FloatArray
+    @property
+    def bounds_s(self) -> FloatArray:
+        """Seconds that no cut of each plan is below; infinite where none fits."""
 
     def bound(self, index: int, incumbent_s: float) -> float:
         """Seconds that no cut of a plan is below; infinite where none beats ``incumbent_s``."""

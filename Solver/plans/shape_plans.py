@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,7 +38,7 @@ from Solver.paths.stage_tables import (
     least_largest,
 )
 from Solver.plans.alike_plans import AlikePlans
-from Solver.plans.bounds import PlanBounds
+from Solver.plans.bounds import PlanBounds, fill_sync
 from Solver.plans.replica_collectives import ReplicaCollectives
 from Solver.plans.sparse_tables import TablesOfStages
 
@@ -57,6 +58,18 @@ class DegreesKey:
     single: bool
     # Micro-batches of which activations are in host memory, where that has an end; else 0
     in_flight: int
+
+
+class CutTerms(NamedTuple):
+    """What a plan has of ``Problem`` whatever the hardware."""
+
+    links: Links
+    most_one_way_s: float
+    follows: bool
+    pp: int
+    micro_batches: int
+    tied_s: float
+    least_step_s: float
 
 
 class ShapePlans:
@@ -90,15 +103,22 @@ class ShapePlans:
         self._fit: dict[float, bool] = {}
         self._fullest: dict[tuple[int, int, int, int], float] = {}
         self._after: dict[DegreesKey, tuple[FloatArray, FloatArray, FloatArray]] = {}
+        self._columns_after: dict[DegreesKey, FloatArray] = {}
+        self._keys: dict[int, DegreesKey] = {}
+        self._terms: dict[int, CutTerms] = {}
 
     def __len__(self) -> int:
         return len(self.plans)
 
     def forget(self) -> None:
         """Let go of what can be computed again: of thousands of shapes few are looked at twice."""
-        rates = self._rates, self._parts, self._after
         for known in (
-            *rates,
+            self._rates,
+            self._parts,
+            self._after,
+            self._columns_after,
+            self._keys,
+            self._terms,
             self._numbers,
             self._groups,
             self._tiers,
@@ -154,7 +174,7 @@ class ShapePlans:
         dense = self._tables.dense_parameters
         all_dense = np.array_equal(dense, self.stages.sizes.parameters)
         plans, in_passes = self.plans, self.plans.shape.offload.in_passes
-        return PlanBounds(
+        bounds = PlanBounds(
             skip=self.interleaved,
             pp=plans.pp,
             micro_batches=plans.micro_batches,
@@ -170,7 +190,11 @@ class ShapePlans:
             parameters=dense,
             least_parameters=self.least_parameters if all_dense else self._least_largest(dense),
             tied_parameters=self.stages.tied_parameters,
+            first_sync_s=np.empty(len(self)),
+            rest_sync_s=np.empty(len(self)),
         )
+        fill_sync(bounds, self.stages.stages)
+        return bounds
 
     @cached_property
     def policy_columns(self) -> tuple[FloatArray, FloatArray]:
@@ -357,15 +381,31 @@ class ShapePlans:
 
     def degrees_key(self, index: int) -> DegreesKey:
         """What decides the prices of stages under plan ``index``."""
-        plans = self.plans
-        return DegreesKey(
-            dp=int(plans.dp[index]),
-            zero_stage=int(plans.sharding[index]),
-            overlap=bool(plans.overlap_gradients[index]),
-            groups=self._groups_number(index),
-            single=bool(plans.pp[index] == 1),
-            in_flight=int(self._kept_in_flight[index]),
-        )
+        if index not in self._keys:
+            plans = self.plans
+            self._keys[index] = DegreesKey(
+                dp=int(plans.dp[index]),
+                zero_stage=int(plans.sharding[index]),
+                overlap=bool(plans.overlap_gradients[index]),
+                groups=self._groups_number(index),
+                single=bool(plans.pp[index] == 1),
+                in_flight=int(self._kept_in_flight[index]),
+            )
+        return self._keys[index]
+
+    def terms(self, index: int) -> CutTerms:
+        """What plan ``index`` has of the problem of its cuts whatever the hardware."""
+        if index not in self._terms:
+            self._terms[index] = CutTerms(
+                self.links(index),
+                float(self.bounds.most_one_way_s[index]),
+                bool(self.bounds.follows[index]),
+                int(self.plans.pp[index]),
+                int(self.plans.micro_batches[index]),
+                float(self.tied_s[index]),
+                float(self.least_step_s[index]),
+            )
+        return self._terms[index]
 
     def alike(self, rows: IntArray) -> AlikePlans:
         """Plans ``rows`` by what decides their pipelines: all but replicas, and how many devices
@@ -430,6 +470,17 @@ class ShapePlans:
             priced = self.stage_prices(index, times_of(np.zeros((len(self.stages.examples), 16))))
             self._after[key] = priced.after_s, priced.step_s, priced.fixed_bytes
         return self._after[key]
+
+    def columns_after(self, index: int) -> FloatArray:
+        """The same as the last columns of ``Problem.kinds``, with the bytes of activations;
+        (kinds, 4)."""
+        key = self.degrees_key(index)
+        if key not in self._columns_after:
+            if len(self._columns_after) == MOST_KEPT:
+                self._columns_after.clear()
+            columns = *self.after_passes(index), self.stages.sizes.saved_bytes
+            self._columns_after[key] = np.stack(columns, axis=1)
+        return self._columns_after[key]
 
     @property
     def _gradient_bytes(self) -> float:

@@ -42,10 +42,15 @@ NONE = np.int64(0)
 # Columns of ``sets``, a row for each event from the start to here, and of the table's ``states``.
 # READY: what could start now. CHOSEN: place in ``priority`` of what was started at this clock to
 # get here (-1: a new event). OPTION: the next to try (0..n-1 start, n advance, n+1..2n run alone;
-# -1: the row is new). BUCKET: first entry of the table. LONE: one operator is running, which has
+# -1: the row is new). BUCKET: first slot of the table. LONE: one operator is running, which has
 # just started and is no block yet.
 STARTED, RUNNING, BARRED, READY, CHOSEN, OPTION, BUCKET, LONE = range(8)
-GENERATION = 3  # column of ``states``: the case that an entry is of
+ENTRY_BITS = np.int64(16)  # of a slot, below the case that its entry is of
+ENTRY = (np.int64(1) << ENTRY_BITS) - 1
+# Places of the lowest bits of words, by the highest six bits of these times a de Bruijn sequence
+DE_BRUIJN = np.int64(0x03F79D71B4CB0A89)
+PLACES = np.empty(64, np.int64)
+PLACES[[(0x03F79D71B4CB0A89 << place & (1 << 64) - 1) >> 58 for place in range(64)]] = range(64)
 # Columns of ``times``, with the same rows; from REST on sums of ``least`` over what is not started.
 CLOCK, NEXT_END, REST = range(3)
 # Rows of ``latency``: seconds of operators, and of the longest path after each and from its start.
@@ -55,10 +60,13 @@ SINGLE, SHORTEST, AFTER, FROM = range(4)
 class Exhausted(NamedTuple):
     """The table of exhausted states, shared by the cases of one structure.
 
-    ``states`` (entries, 4) are sets, ``cost_to_go`` (entries,) proven, ``residuals`` (entries, n)
+    ``slots`` (entries,) are the cases and entries of states by their hash, those of a case before
+    others of a bucket. Entries of a case are the first ones, so that few are near each other:
+    ``states`` (entries, 3) are sets, ``cost_to_go`` (entries,) proven, ``residuals`` (entries, n)
     what running operators had left.
     """
 
+    slots: IntArray
     states: IntArray
     cost_to_go: FloatArray
     residuals: FloatArray
@@ -66,8 +74,8 @@ class Exhausted(NamedTuple):
     @staticmethod
     def of(count: int) -> Exhausted:
         """A new one, for so many operators."""
-        states, cost_to_go = np.zeros((ENTRIES, 4), np.int64), np.zeros(ENTRIES)
-        return Exhausted(states, cost_to_go, np.zeros((ENTRIES, count)))
+        slots, states = np.zeros(ENTRIES, np.int64), np.zeros((ENTRIES, BARRED + 1), np.int64)
+        return Exhausted(slots, states, np.zeros(ENTRIES), np.zeros((ENTRIES, count)))
 
 
 class SearchScratch(NamedTuple):
@@ -82,6 +90,7 @@ class SearchScratch(NamedTuple):
     end: FloatArray  # (n,)
     begun: FloatArray  # (n,)
     alone: BoolArray  # (n,)
+    of_types: IntArray  # (4,): bitmasks of what could run on each set of types of cores
 
     @staticmethod
     def of(weightings: int, count: int) -> SearchScratch:
@@ -91,7 +100,16 @@ class SearchScratch(NamedTuple):
         latency, least = np.zeros((4, count)), np.zeros((weightings + 1, count))
         priority, earlier = np.zeros((2, count), np.int64)
         end, begun, alone = np.zeros(count), np.zeros(count), np.zeros(count, np.bool_)
-        return SearchScratch(sets, times, latency, least, priority, earlier, end, begun, alone)
+        of_types = np.zeros(4, np.int64)
+        return SearchScratch(
+            sets, times, latency, least, priority, earlier, end, begun, alone, of_types
+        )
+
+
+@inlined
+def lowest(word: np.int64) -> np.int64:
+    """Place of the lowest bit of ``word``, which has one."""
+    return PLACES[((word & -word) * DE_BRUIJN) >> np.int64(58) & np.int64(63)]
 
 
 @borrowing_inner
@@ -157,26 +175,32 @@ def is_bounded(
     d: int,
     latency: FloatArray,
     weights: FloatArray,
+    priority: IntArray,
     end: FloatArray,
     cutoff: float,
 ) -> bool:
     """Whether weights or longest paths prove that a state leads to nothing below ``cutoff``."""
     now, running, started, bounded = times[d, CLOCK], sets[d, RUNNING], sets[d, STARTED], False
     for k in range(len(weights)):
-        reach = now + times[d, REST + k]
-        for i in range(len(end)):
-            if running >> i & 1:
-                reach += weights[k, i] * (end[i] - now)
+        reach, left = now + times[d, REST + k], running
+        while left != 0:
+            i = lowest(left)
+            left &= left - ONE
+            reach += weights[k, i] * (end[i] - now)
         if reach >= cutoff:
             bounded = True
             break
     if not bounded:
-        for i in range(len(end)):
-            if running >> i & 1:
-                if end[i] + latency[AFTER, i] >= cutoff:
-                    bounded = True
-                    break
-            elif not (started >> i & 1) and now + latency[FROM, i] >= cutoff:
+        for i in priority:
+            if not (started >> i & 1):  # the first one has the longest path of all
+                bounded = now + latency[FROM, i] >= cutoff
+                break
+    if not bounded:
+        left = running
+        while left != 0:
+            i = lowest(left)
+            left &= left - ONE
+            if end[i] + latency[AFTER, i] >= cutoff:
                 bounded = True
                 break
     return bounded
@@ -184,7 +208,7 @@ def is_bounded(
 
 @inlined
 def bucket_of(started: np.int64, running: np.int64, entries: int) -> np.int64:
-    """First entry of those that a state may be in."""
+    """First slot of those that a state may be in."""
     mixed = (started * np.int64(-7046029254386353131)) ^ (running * np.int64(-4417276706812531889))
     mixed ^= mixed >> 29
     return (mixed & np.int64(0x7FFFFFFFFFFFFFFF)) % (entries // BUCKET_SIZE) * BUCKET_SIZE
@@ -192,10 +216,11 @@ def bucket_of(started: np.int64, running: np.int64, entries: int) -> np.int64:
 
 @inlined
 def is_dominated(
+    slots: IntArray,
     states: IntArray,
     cost_to_go: FloatArray,
     residuals: FloatArray,
-    generation: int,
+    generation: np.int64,
     sets: IntArray,
     d: int,
     now: float,
@@ -204,69 +229,78 @@ def is_dominated(
 ) -> bool:
     """Whether the table proves that a state leads to nothing below ``cutoff``."""
     dominated = False
-    for z in range(sets[d, BUCKET], sets[d, BUCKET] + BUCKET_SIZE):
+    for slot in range(sets[d, BUCKET], sets[d, BUCKET] + BUCKET_SIZE):
+        if slots[slot] >> ENTRY_BITS != generation:
+            break
+        z = slots[slot] & ENTRY
         if (
-            states[z, GENERATION] == generation
-            and states[z, STARTED] == sets[d, STARTED]
+            states[z, STARTED] == sets[d, STARTED]
             and states[z, RUNNING] == sets[d, RUNNING]
             and (states[z, BARRED] & ~sets[d, BARRED]) == 0
             and now + cost_to_go[z] >= cutoff
         ):
-            dominated = True
-            for i in range(len(end)):
-                if sets[d, RUNNING] >> i & 1:
-                    left = end[i] - now
-                    if residuals[z, i] > left or (
-                        states[z, BARRED] != 0 and residuals[z, i] != left
-                    ):
-                        dominated = False
-                        break
+            dominated, others = True, sets[d, RUNNING]
+            while others != 0:
+                i = lowest(others)
+                others &= others - ONE
+                left = end[i] - now
+                if residuals[z, i] > left or (states[z, BARRED] != 0 and residuals[z, i] != left):
+                    dominated = False
+                    break
             if dominated:
                 break
     return dominated
 
 
 @inlined
-def entry_for(states: IntArray, cost_to_go: FloatArray, generation: int, first: int) -> int:
-    """The entry of a bucket to overwrite: one of another case, or of the least cost to go."""
-    entry = first
-    for z in range(first, first + BUCKET_SIZE):
-        if states[z, GENERATION] != generation:
-            entry = z
+def slot_for(slots: IntArray, cost_to_go: FloatArray, generation: np.int64, first: int) -> int:
+    """The slot of a bucket to overwrite: one of another case, or of the least cost to go."""
+    found = first
+    for slot in range(first, first + BUCKET_SIZE):
+        if slots[slot] >> ENTRY_BITS != generation:
+            found = slot
             break
-        if cost_to_go[z] < cost_to_go[entry]:
-            entry = z
-    return entry
+        if cost_to_go[slots[slot] & ENTRY] < cost_to_go[slots[found] & ENTRY]:
+            found = slot
+    return found
 
 
 @inlined
 def ready_operators(
-    type_bits: IntArray, before: IntArray, cores: IntArray, started: np.int64, running: np.int64
+    type_bits: IntArray,
+    of_types: IntArray,
+    before: IntArray,
+    cores: IntArray,
+    started: np.int64,
+    running: np.int64,
 ) -> np.int64:
-    """Operators that could start now."""
-    free_tc, free_vc, ready = cores[0], cores[1], NONE
-    for i in range(len(before)):
-        if running >> i & 1:
-            free_tc -= type_bits[i] & 1
-            free_vc -= type_bits[i] >> 1
+    """Operators that could start now; ``of_types`` (4,) are those that cores of no type, of the
+    first, of the second and of both suffice for."""
+    free_tc, free_vc, ready, left = cores[0], cores[1], NONE, running
+    while left != 0:
+        i = lowest(left)
+        left &= left - ONE
+        free_tc -= type_bits[i] & 1
+        free_vc -= type_bits[i] >> 1
     fitting = (1 if free_tc > 0 else 0) | (2 if free_vc > 0 else 0)
     finished = started & ~running
-    for i in range(len(before)):
-        if (
-            not (started >> i & 1)
-            and (before[i] & ~finished) == 0
-            and (type_bits[i] & ~fitting) == 0
-        ):
+    left = of_types[fitting] & ~started
+    while left != 0:
+        i = lowest(left)
+        left &= left - ONE
+        if (before[i] & ~finished) == 0:
             ready |= ONE << i
     return ready
 
 
 @inlined
-def some_would_end(single: FloatArray, ready: int, now: float, next_end: float) -> bool:
+def some_would_end(single: FloatArray, ready: np.int64, now: float, next_end: float) -> bool:
     """Whether a ready operator would end before time advances."""
     found = False
-    for i in range(len(single)):
-        if ready >> i & 1 and now + single[i] <= next_end:
+    while ready != 0:
+        i = lowest(ready)
+        ready &= ready - ONE
+        if now + single[i] <= next_end:
             found = True
             break
     return found
@@ -275,8 +309,11 @@ def some_would_end(single: FloatArray, ready: int, now: float, next_end: float) 
 @inlined
 def still_running(end: FloatArray, running: np.int64, now: float) -> np.int64:
     """Those ``running`` that end after ``now``."""
-    for i in range(len(end)):
-        if running >> i & 1 and end[i] <= now:
+    left = running
+    while left != 0:
+        i = lowest(left)
+        left &= left - ONE
+        if end[i] <= now:
             running &= ~(ONE << i)
     return running
 
@@ -313,7 +350,7 @@ def search(
     bound: float,
     node_limit: int,
     table: Exhausted,
-    generation: int,
+    generation: np.int64,
     start: FloatArray,
     all_mode: BoolArray,
     scratch: SearchScratch,
@@ -324,7 +361,8 @@ def search(
     """
     weightings, n = weights.shape
     type_bits, before, followed = t.type_bits, t.before, t.followed
-    states, cost_to_go, residuals = table.states, table.cost_to_go, table.residuals
+    slots, states, residuals = table.slots, table.states, table.residuals
+    cost_to_go, entries = table.cost_to_go, NONE
     incumbent = serial_from(t.topological, 0, 0.0, single, shortest, start, all_mode)
     epsilon = TOLERANCE * incumbent
     if bound >= incumbent - epsilon:
@@ -337,7 +375,12 @@ def search(
     sort_descending(latency[FROM], t.topological, priority)
     fill_earlier(t.earlier, single, shortest, earlier)
     fill_least(weights, single, shortest, least)
-    full = (ONE << n) - 1
+    full, of_types = (ONE << n) - 1, scratch.of_types
+    for fitting in range(4):
+        of_types[fitting] = 0
+        for i in range(n):
+            if (type_bits[i] & ~fitting) == 0:
+                of_types[fitting] |= ONE << i
     for column in range(8):
         sets[0, column] = 0
     sets[0, CHOSEN] = sets[0, OPTION] = -1
@@ -368,24 +411,30 @@ def search(
             cutoff = incumbent - epsilon
             hopeless = started == full and running == 0
             if not hopeless:
-                hopeless = is_bounded(sets, times, d, latency, weights, end, cutoff)
+                hopeless = is_bounded(sets, times, d, latency, weights, priority, end, cutoff)
             if not hopeless and sets[d, CHOSEN] < 0:
-                sets[d, BUCKET] = bucket_of(started, running, len(cost_to_go))
+                sets[d, BUCKET] = bucket_of(started, running, len(slots))
                 hopeless = is_dominated(
-                    states, cost_to_go, residuals, generation, sets, d, now, end, cutoff
+                    slots, states, cost_to_go, residuals, generation, sets, d, now, end, cutoff
                 )
             if hopeless:
                 d -= 1
                 continue
-            sets[d, READY] = ready_operators(type_bits, before, cores, started, running)
-            times[d, NEXT_END] = np.inf
-            for i in range(n):
-                if running >> i & 1:
-                    times[d, NEXT_END] = min(times[d, NEXT_END], end[i])
+            sets[d, READY] = ready_operators(type_bits, of_types, before, cores, started, running)
+            next_end, left = np.inf, running
+            while left != 0:
+                i = lowest(left)
+                left &= left - ONE
+                next_end = min(next_end, end[i])
+            times[d, NEXT_END] = next_end
         ready, pushed = sets[d, READY], False
         while not pushed and sets[d, OPTION] <= 2 * n:
             option = sets[d, OPTION]
-            sets[d, OPTION] += 1
+            if option < n and ready & ~sets[d, BARRED] == 0:
+                option = n  # none of those can start
+            if option > n and (running != 0 or ready == 0 or sets[d, CHOSEN] >= 0):
+                option = 2 * n + 1  # none can run alone
+            sets[d, OPTION] = option + 1
             if option < n:
                 i = priority[option]
                 if (
@@ -415,12 +464,17 @@ def search(
             d += 1
             continue
         if sets[d, CHOSEN] < 0:
-            entry = entry_for(states, cost_to_go, generation, sets[d, BUCKET])
-            for column in range(GENERATION):
+            slot = slot_for(slots, cost_to_go, generation, sets[d, BUCKET])
+            if slots[slot] >> ENTRY_BITS != generation:
+                slots[slot] = generation << ENTRY_BITS | entries
+                entries += ONE
+            entry, left = slots[slot] & ENTRY, running
+            for column in range(BARRED + 1):
                 states[entry, column] = sets[d, column]
-            states[entry, GENERATION] = generation
             cost_to_go[entry] = incumbent - now
-            for i in range(n):
+            while left != 0:
+                i = lowest(left)
+                left &= left - ONE
                 residuals[entry, i] = end[i] - now
         d -= 1
     return incumbent, incumbent
@@ -448,7 +502,7 @@ def search_many(
             found.lower[case],
             node_limit,
             table,
-            case + 1,
+            np.int64(case + 1),
             found.start[case],
             found.all_mode[case],
             scratch,

@@ -135,6 +135,7 @@ def test_no_stored_point_or_bound_is_computed_again(
         raise AssertionError("a stored point was computed again")
 
     monkeypatch.setattr("Solver.designs.point_plans.ConfigurationPlans", refused)
+    monkeypatch.setattr("Solver.designs.point_plans.RowLoads.of", refused)
     again = everything(group_of(case, shapes, tmp_path))
     assert not np.any(again.status == PointStatus.OPEN)
 
