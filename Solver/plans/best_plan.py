@@ -115,7 +115,8 @@ class ConfigurationPlans:
         weights = self._weights
         if not len(weights):
             return np.empty(0)
-        bounds_s = self._bounds_s(enough_s / weights, follows=not self._unlimited)
+        enough = np.full(len(weights), np.inf) if np.isinf(enough_s) else enough_s / weights
+        bounds_s = self._bounds_s(enough, follows=not self._unlimited)
         if self._least_s is not None:
             np.maximum(bounds_s, self._least_s, out=bounds_s)
         weighted_s: FloatArray = np.where(np.isinf(weights), np.inf, bounds_s) * weights

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from Estimator.chips.fastest_splits import fill_least_traffic
 from Estimator.chips.tiling import tile_traffic
 
 ELEMENT = 2
@@ -85,3 +86,13 @@ def test_arguments_broadcast() -> None:
     traffic = tile_traffic(np.array([[8], [64]]), 32, 48, np.array([256, 4096, 65536]), ELEMENT)
     assert traffic.total.shape[1:] == (2, 3)
     assert traffic.total[:, 1, 2].min() == least_traffic(64, 32, 48, 65536)
+
+
+def test_the_least_of_many_products_is_that_of_their_tilings() -> None:
+    random = np.random.default_rng(0)
+    m, k, n = 2.0 ** random.uniform(0, 14, (3, 300)) // 1
+    capacities = np.array([1.0, 64.0, 1000.0, 4096.0, 300_000.0, 2.0**22])
+    least = np.empty((len(m), len(capacities)))
+    fill_least_traffic(m, k, n, capacities, ELEMENT, least)
+    every = tile_traffic(m[:, None], k[:, None], n[:, None], capacities, ELEMENT)
+    assert np.array_equal(least, every.total.min(axis=0))

@@ -193,7 +193,9 @@ def test_what_streams_is_priced_on_the_links_of_each_chip(tmp_path: Path) -> Non
         (group,), values = priced(run, hardware).groups(run.problem.memory_bytes[0]), []
         for row in range(len(LINKS)):
             points = [place * group.configurations + row for place in range(len(group.shapes))]
-            mine = group.batch_samples / min(each.iteration_s for each in group.evaluated(np.array(points)))
+            mine = group.batch_samples / min(
+                each.iteration_s for each in group.evaluated(np.array(points))
+            )
             assert mine == pytest.approx(
                 value_of(request, hardware.only([hardware.accelerators.accelerator(row)])),
                 rel=1e-12,
