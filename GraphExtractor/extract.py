@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from GraphExtractor.custom_operators import cross_entropy
 from GraphExtractor.fake_mode import FakeMode
 from GraphExtractor.graph import GraphKey, ModelGraph, StageCuts, TensorLayout
 from GraphExtractor.known_values import KnownValues
-from GraphExtractor.layer_modules import LayerModules, each_layer_module
+from GraphExtractor.layer_modules import LayerModules, each_layer_module, structure
 from GraphExtractor.layers import layers_of
 from GraphExtractor.meta_mode import MetaMode
 from GraphExtractor.model_work import division_of, padded_tables
@@ -77,7 +77,8 @@ def _extracted(key: GraphKey, family: ModelFamily) -> ModelGraph:
 
 
 def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
-    built = BuiltModel.of(key, family)
+    alike = family.described and _blocks_are_alike(family, replace(key, micro_batch_size=1, tp=1))
+    built = BuiltModel.of(key, family, 2 if alike else None)
     sizes = built.published_size(), built.block_size()
     for ahead in _tried_ahead(built):
         chosen = {} if ahead is None else built.representatives(ahead)
@@ -88,8 +89,21 @@ def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
         logger.info(
             "the layers of %s differ in more than their position; tracing more of them", key.model
         )
-        built = BuiltModel.of(key, family)
+        more = ahead + 3 if alike and ahead is not None and ahead < 2 else None
+        built = BuiltModel.of(key, family, more)
     raise PhazeError(f"the layers of {key.model} cannot be put in sequence")
+
+
+@lru_cache(maxsize=64)
+def _blocks_are_alike(family: ModelFamily, key: GraphKey) -> bool:
+    """Whether the layers of a model are blocks that are all built alike, so that some of them show
+    all; ``key`` is but that of the first graph of many."""
+    built = BuiltModel.of(key, family)
+    if len(built.modules.stacks) != 1 or built.modules.alone:
+        return False
+    blocks = list(built.model.get_submodule(built.modules.stacks[0]).children())
+    first = structure(blocks[0])
+    return len(blocks) == family.layers and all(structure(each) == first for each in blocks[1:])
 
 
 def _tried_ahead(built: "BuiltModel") -> tuple[int | None, ...]:
@@ -102,26 +116,37 @@ def _tried_ahead(built: "BuiltModel") -> tuple[int | None, ...]:
 
 @dataclass(frozen=True)
 class BuiltModel:
-    """A model of ``family`` on tensors of ``mode``, with its layers; tracing changes it."""
+    """A model of ``family`` on tensors of ``mode``, with its layers; tracing changes it.
+
+    So many blocks of its one stack, which are as the others, are ``left_out``.
+    """
 
     key: GraphKey
     family: ModelFamily
     mode: FakeMode | MetaMode
     model: torch.nn.Module
     modules: LayerModules
+    left_out: int = 0
 
     @staticmethod
-    def of(key: GraphKey, family: ModelFamily) -> "BuiltModel":
-        """Build it; raises PhazeError as ``build_model``."""
+    def of(key: GraphKey, family: ModelFamily, blocks: int | None = None) -> "BuiltModel":
+        """Build it, with so many ``blocks`` of those that are alike (None: all).
+
+        Raises: PhazeError: as ``build_model``.
+        """
         on_meta = family.described and not family.asks_values
         mode = MetaMode() if on_meta else FakeMode()
-        model = build_model(key, family, mode)
-        return BuiltModel(key, family, mode, model, family.layer_modules(model))
+        layers = family.layers if blocks is None else min(family.layers, blocks)
+        model = build_model(key, replace(family, layers=layers), mode)
+        modules = family.layer_modules(model)
+        return BuiltModel(key, family, mode, model, modules, family.layers - layers)
 
     def representatives(self, ahead: int = 2) -> dict[str, Representatives]:
         """Blocks to trace of every stack."""
-        stacks = self.modules.stacks
-        return {each: representatives(self.model.get_submodule(each), ahead) for each in stacks}
+        return {
+            each: representatives(self.model.get_submodule(each), ahead, self.left_out)
+            for each in self.modules.stacks
+        }
 
     def reduce(self, chosen: Mapping[str, Representatives]) -> None:
         """Leave the ``chosen`` blocks of every stack alone."""
@@ -221,8 +246,11 @@ class BuiltModel:
     def published_size(self) -> int:
         """Parameters of the whole model without the padding of the vocabulary, tied ones once."""
         tables, padded = self._tables(), self._padded()
+        stack = self.modules.stacks[0] if self.left_out else ""
+        last = f"{stack}.{len(self.model.get_submodule(stack)) - 1}." if self.left_out else ""
         return sum(
-            each.numel() // padded * self.family.vocabulary if name in tables else each.numel()
+            (each.numel() // padded * self.family.vocabulary if name in tables else each.numel())
+            * (1 + self.left_out * (bool(last) and name.startswith(last)))
             for name, each in self.model.named_parameters()
         )
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import networkx as nx
+from heapq import heapify, heappop, heappush
 
 from GraphExtractor.graph import Operand, OperandRole, OperatorKind, Yields
 from GraphExtractor.operators import TracedOperator
@@ -195,16 +194,21 @@ class _Fusion:
                         ready.append(follower)
 
     def ordered(self) -> tuple[Group, ...]:
-        graph: nx.DiGraph[int] = nx.DiGraph()
-        graph.add_nodes_from(self.members)
-        graph.add_edges_from(
-            (group, each) for group, followers in self.followers.items() for each in followers
-        )
         for members in self.members.values():
             members.sort(key=lambda traced: self.position[traced.node])
         first = {index: self.position[each[0].node] for index, each in self.members.items()}
-        order = nx.lexicographical_topological_sort(graph, key=first.__getitem__)
-        return tuple(Group(tuple(self.members[group])) for group in order)
+        waiting = {group: len(leaders) for group, leaders in self.leaders.items()}
+        ready = [(first[group], group) for group, count in waiting.items() if not count]
+        heapify(ready)
+        order = []
+        while ready:  # of those that wait for no other the one that begins first
+            _, group = heappop(ready)
+            order.append(Group(tuple(self.members[group])))
+            for follower in self.followers[group]:
+                waiting[follower] -= 1
+                if not waiting[follower]:
+                    heappush(ready, (first[follower], follower))
+        return tuple(order)
 
 
 def _may_follow(producer: TracedOperator, value: Value, reader: TracedOperator) -> bool:

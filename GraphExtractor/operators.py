@@ -246,8 +246,8 @@ def _weight_gradient_makers(
     gradients = {values[node] for node in step.gradients.values()}
     makers: set[Node] = set()
     for node in reversed(nodes):
-        outputs = values.outputs(node)
-        if step.origins[node].backward and outputs and all(value in gradients for value in outputs):
+        outputs = values.outputs(node) if step.origins[node].backward else ()
+        if outputs and all(value in gradients for value in outputs):
             makers.add(node)
             if operator_name(node) in {"add", "_to_copy", "clone"}:
                 gradients.update(use.value for use in values.uses(node))

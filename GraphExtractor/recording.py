@@ -91,7 +91,8 @@ class Recorder(DispatchMode):
 
     def _call(self, function: Any, arguments: Any, named: Any) -> Node:
         named_as = function.overloadpacket.__name__ if isinstance(function, OpOverload) else None
-        node = self.graph.create_node("call_function", function, arguments, named, named_as)
+        node = self.graph.create_node("call_function", function, name=named_as)
+        node.args, node.kwargs = arguments, named  # which graphs search for sizes that are symbols
         known = traceback.get_current_meta()
         lines = known.get("stack_trace")
         if lines:

@@ -38,9 +38,9 @@ class ExpandedLayers:
     shared: tuple[SharedTensor, ...]
 
 
-def representatives(blocks: torch.nn.Module, ahead: int = 2) -> Representatives:
+def representatives(blocks: torch.nn.Module, ahead: int = 2, left_out: int = 0) -> Representatives:
     """Of every run of equally built blocks the first ``ahead`` ones, the next (for all in between)
-    and the last.
+    and the last; so many that are built as all others are were ``left_out``.
 
     None ahead does where the first block is like the last; one where it is like the next. Of a
     model whose first block differs (by what it need not give a gradient for, say) the second is.
@@ -53,7 +53,7 @@ def representatives(blocks: torch.nn.Module, ahead: int = 2) -> Representatives:
         end = start
         while end < len(structures) and structures[end] == structures[start]:
             end += 1
-        run = end - start
+        run = end - start + left_out
         shortened = run > ahead + 2
         chosen += [*range(start, start + ahead + 1), end - 1] if shortened else range(start, end)
         copies += [*[1] * ahead, run - ahead - 1, 1] if shortened else [1] * run

@@ -12,7 +12,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from types import MappingProxyType
+from functools import cache
+from types import MappingProxyType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -261,25 +262,33 @@ def _recurrent(module: Any, input: Any, hx: Any = None) -> Any:
     return x, (h_n, join(lasts_c)) if mode == "lstm" else h_n
 
 
-@contextmanager
-def whole_scans() -> Iterator[None]:
-    """While active, recurrences of transformers and of torch stay whole in the trace."""
-    replaced = {
+_REPLACED = MappingProxyType(
+    {
         "mamba_selective_scan": _scanned,
         "rwkv_linear_attention": _weighted,
         "torch_chunk_gated_delta_rule": gated_delta_rule,
         "chunk_kimi_delta_attention": channel_delta_rule,
+        "_rnn_scan": _gated,  # of classes
     }
+)
+
+
+@cache
+def _recurrences(module: ModuleType) -> tuple[tuple[object, str], ...]:
+    """The functions of a module, and of classes in it, that are replaced."""
+    kinds = [each for each in vars(module).values() if isinstance(each, type)]
+    own = [(module, name) for name in _REPLACED if name != "_rnn_scan" and name in vars(module)]
+    return (*own, *((kind, "_rnn_scan") for kind in kinds if "_rnn_scan" in vars(kind)))
+
+
+@contextmanager
+def whole_scans() -> Iterator[None]:
+    """While active, recurrences of transformers and of torch stay whole in the trace."""
     with ExitStack() as patches:
         for kind in (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN):
             patches.enter_context(patch.object(kind, "forward", _recurrent))
         for name, module in list(sys.modules.items()):
-            if not name.startswith(_MODELS) or ".modeling_" not in name:
-                continue
-            for function, replacement in replaced.items():
-                if function in vars(module):
-                    patches.enter_context(patch.object(module, function, replacement))
-            for kind in list(vars(module).values()):
-                if isinstance(kind, type) and "_rnn_scan" in vars(kind):
-                    patches.enter_context(patch.object(kind, "_rnn_scan", _gated))
+            if name.startswith(_MODELS) and ".modeling_" in name:
+                for owner, function in _recurrences(module):
+                    patches.enter_context(patch.object(owner, function, _REPLACED[function]))
         yield

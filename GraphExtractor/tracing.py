@@ -271,7 +271,9 @@ def drop_unread(graph: torch.fx.Graph, *, products_too: bool) -> None:
         runs = node.target in _PRODUCTS and not node.meta.get("custom", {}).get("backward", True)
         return bool(node.is_impure()) or (runs and not products_too)
 
-    graph.eliminate_dead_code(stays)
+    for node in reversed(graph.nodes):
+        if not node.users and not stays(node):
+            graph.erase_node(node)
 
 
 def shortened(names: Sequence[str], most: int = 6) -> str:
