@@ -9,7 +9,7 @@ that each follow the law (``LayerGraph.live_bytes``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from GraphExtractor.graph import GraphKey, ModelGraph
+from GraphExtractor.graph import GraphKey, LayerGraph, ModelGraph, Operator, OperatorGraph
 from phaze_common.array_types import BoolArray, IntArray
 
 SAMPLES = "micro_batch_size"
@@ -54,8 +54,7 @@ class SizeLaw:
         found = self._numbers_at(value)
         if found is None:
             return None
-        made: ModelGraph = _put_together(self.low, iter(found))
-        return replace(made, key=with_size(self.low.key, self.axis, value))
+        return _put_together(self.form, found, with_size(self.low.key, self.axis, value))
 
     def _numbers_at(self, value: int) -> list[int] | None:
         low, high = getattr(self.low.key, self.axis), getattr(self.high, self.axis)
@@ -99,7 +98,7 @@ def _taken_apart(graph: ModelGraph) -> tuple[list[Any], list[int]]:
                 take(value)
             elif (parts := _parts_of(kind)) is not None:
                 form.append(kind)
-                take(parts(value))
+                take(parts(value if kind is not LayerGraph else _without_copies(value)))
             else:
                 form.append(value)
 
@@ -107,19 +106,57 @@ def _taken_apart(graph: ModelGraph) -> tuple[list[Any], list[int]]:
     return form, numbers
 
 
-def _put_together(value: Any, numbers: Iterator[int]) -> Any:
-    """``value`` with its numbers in order."""
-    kind: Any = type(value)
-    if kind is int:
-        return next(numbers)
-    if kind is tuple:
-        return tuple([_put_together(each, numbers) for each in value])
-    parts = _parts_of(kind)
-    if parts is None:
-        return value
-    made = [_put_together(each, numbers) for each in parts(value)]
-    named: dict[str, Any] = dict(zip(_names(kind), made, strict=True))
-    return replace(value, **named) if kind is ModelGraph else kind(**named)
+@dataclass(frozen=True)
+class _Before:
+    """A backward pass with ``operators`` before those of another one."""
+
+    operators: tuple[Operator, ...]
+    edges: tuple[tuple[int, int], ...]
+
+    def all_of(self, other: OperatorGraph) -> OperatorGraph:
+        """The pass that it is of the ``other`` one."""
+        return OperatorGraph((*self.operators, *other.operators), self.edges)
+
+
+def _without_copies(layer: LayerGraph) -> LayerGraph:
+    """A layer without the operators that both of its backward passes have."""
+    operators, shared = layer.backward_selective.operators, layer.backward.operators
+    own = len(operators) - len(shared)
+    if own < 0 or operators[own:] != shared:
+        return layer
+    before: Any = _Before(operators[:own], layer.backward_selective.edges)
+    return replace(layer, backward_selective=before)
+
+
+def _put_together(form: Sequence[Any], numbers: Sequence[int], key: GraphKey) -> ModelGraph:
+    """The graph of ``key`` that is taken apart into ``form`` and ``numbers``."""
+    made: list[Any] = []  # the parts of what comes next, the first of them last
+    left = reversed(numbers)
+    for each in reversed(form):
+        if each is int:
+            made.append(next(left))
+            continue
+        kind: Any = type(each)
+        if kind is int:
+            parts = made[len(made) - each :]
+            del made[len(made) - each :]
+            made.append(tuple(reversed(parts)))
+        elif kind is type:
+            names = _names(each)
+            parts = made[-len(names) :]
+            del made[-len(names) :]
+            record = object.__new__(each)  # not by its fields one by one, which are as they were
+            vars(record).update(zip(names, reversed(parts), strict=True))
+            if each is LayerGraph and type(record.backward_selective) is _Before:
+                whole = record.backward_selective.all_of(record.backward)
+                vars(record)["backward_selective"] = whole
+            made.append(record)
+        else:
+            made.append(each)
+    (graph,) = made
+    vars(graph)["key"] = key
+    found: ModelGraph = graph
+    return found
 
 
 @cache

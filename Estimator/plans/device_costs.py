@@ -85,18 +85,18 @@ class _Networks:
     def __init__(
         self, groups: Sequence[LayerGroups], network: Callable[[DeviceGroups], GroupNetwork]
     ) -> None:
-        self._groups, self._network = groups, network
+        self.groups, self._network = tuple(groups), network
         self._networks: dict[CollectiveGroup, GroupNetworks] = {}
 
     def __len__(self) -> int:
-        return len(self._groups)
+        return len(self.groups)
 
     def seconds(self, collective: Collective) -> FloatArray:
         """Seconds of one collective, shape (ways,)."""
         group = collective.group
         if group not in self._networks:
             self._networks[group] = GroupNetworks(
-                [self._network(each.of(group)) for each in self._groups]
+                [self._network(each.of(group)) for each in self.groups]
             )
         return self._networks[group].seconds(collective.kind, collective.payload_bytes)
 
@@ -172,6 +172,7 @@ class _GraphWork:
         self.graph, self._model, self._pass_work = graph, model, works
         self._passes: dict[tuple[str, ModedLayer, int], PassWork] = {}
         self._sizes: dict[tuple[Recompute, int], LayerSizes] = {}
+        self._totals: dict[tuple[object, ...], PassTotals] = {}
         self._layers = lru_cache(maxsize=None)(partial(moded_layers, graph))
         self._ends = ends_of(graph)
         self._model_of_ends = model.outside_blocks
@@ -206,8 +207,16 @@ class _GraphWork:
         times = [(distinct[place], count) for place, count in Counter(sequence).items()]
 
         def passes(name: str) -> PassTotals:
-            works = [(self._pass(name, each, panels), count) for each, count in times]
-            return pass_totals(PassCosts(*_repeated(works).priced(networks, panels)))
+            # modes differ in what they run again alone
+            run = tuple(
+                (each if name == _RECOMPUTE else each.index, count) for each, count in times
+            )
+            asked = name, run, networks.groups, panels
+            if asked not in self._totals:
+                works = [(self._pass(name, each, panels), count) for each, count in times]
+                costs = _repeated(works).priced(networks, panels)
+                self._totals[asked] = pass_totals(PassCosts(*costs))
+            return self._totals[asked]
 
         accumulation_s = sum(count * self._accumulation_s(each) for each, count in times)
         added_s = np.full(len(networks), accumulation_s)
