@@ -84,16 +84,19 @@ def model_shares(
     differs: dict[Node, bool] = {}
     filled: dict[Node, float] = {}  # part of the rows of a tensor that tokens fill
     shares: dict[Node, float] = {}
-    sequence_parallel = any(_name(node) == "reduce_scatter" for node in graph.nodes)
-    for node in graph.nodes:
-        name = _name(node)
-        own = name in _MAKES_PARTS or _is_own_part(node) or parameters.get(node) in division.divided
-        read = any(differs[each] for each in node.all_input_nodes)
+    tables: dict[Node, bool] = {}  # whether it is a padded table, transposed or otherwise seen
+    names = {node: _name(node) for node in graph.nodes}
+    sequence_parallel = "reduce_scatter" in names.values()
+    for node, name in names.items():
+        sources, parameter = node.all_input_nodes, parameters.get(node)
+        own = name in _MAKES_PARTS or _is_own_part(node) or parameter in division.divided
+        read = any(differs[each] for each in sources)
         alike = name in _MAKES_ALIKE or _picks_token(node, name, sequence_parallel)
         differs[node] = own or (read and not alike)
         filled[node] = _filled(node, name, filled)
-        bases = map(_base, node.all_input_nodes)
-        padded = any(parameters.get(base) in division.padded for base in bases)
+        seen = getattr(node.target, "is_view", False) and sources
+        tables[node] = tables[sources[0]] if seen else parameter in division.padded
+        padded = any(tables[each] for each in sources)
         copies = 1.0 if differs[node] else 1.0 / division.tp
         shares[node] = filled[node] * (division.words if padded else 1.0) * copies
     return shares
@@ -118,13 +121,6 @@ def _picks_token(node: Node, name: str, sequence_parallel: bool) -> bool:
     if name != "select" or not sequence_parallel:
         return False
     return node.args[0].meta["val"].dim() == 3 and node.args[1] in (1, -2)
-
-
-def _base(node: Node) -> Node:
-    """What a node is a transposed or otherwise seen form of."""
-    while getattr(node.target, "is_view", False) and node.all_input_nodes:
-        node = node.all_input_nodes[0]
-    return node
 
 
 def _name(node: Node) -> str:

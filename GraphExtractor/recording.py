@@ -90,9 +90,11 @@ class Recorder(DispatchMode):
         return value
 
     def _call(self, function: Any, arguments: Any, named: Any) -> Node:
-        named_as = function.overloadpacket.__name__ if isinstance(function, OpOverload) else None
-        node = self.graph.create_node("call_function", function, name=named_as)
-        node.args, node.kwargs = arguments, named  # which graphs search for sizes that are symbols
+        packet = function.overloadpacket if isinstance(function, OpOverload) else function
+        node = self.graph.create_node("call_function", function, name=packet.__name__)
+        node.args = arguments  # behind what searches them for sizes that are symbols
+        if named:
+            node.kwargs = named
         known = traceback.get_current_meta()
         lines = known.get("stack_trace")
         if lines:
