@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from GraphExtractor.torch_internals import LISTED_BY, LISTING_MODULE
-from phaze_common.errors import PhazeError
+from phaze_common.errors import ArtefactError, PhazeError
 from phaze_common.files import artefact_bytes, content_key, load_or_set_aside, write_atomically
 from phaze_common.json_text import parse_json
 from phaze_common.sealed import sealed, unsealed
@@ -58,14 +58,17 @@ class _Loader(SourceFileLoader):
         super().exec_module(module)
         made = getattr(module, LISTED_BY, None)
         if made is not None:
-            setattr(module, LISTED_BY, lambda path: listed(Path(path), made))
+            own = Path(self.path)
+            setattr(module, LISTED_BY, lambda module_path: listed(Path(module_path), made, own))
 
 
-def listed(path: Path, made: Callable[[Any], Listing]) -> Listing:
-    """What ``made`` lists of the folder ``path``, or that of this file: that of all models as it
-    was kept, or kept from now on."""
+def listed(path: Path, made: Callable[[Any], Listing], maker: Path) -> Listing:
+    """What ``made``, of the file ``maker``, lists of the folder ``path``, or that of this file:
+    that of all models as it was kept, or kept from now on."""
     folder = path.parent if path.is_file() else path
-    place = LISTINGS.place(content_key(list(_files(folder)))) if folder.name == MODELS else None
+    if folder.name != MODELS:
+        return made(path)
+    place = LISTINGS.place(content_key(_about(maker), list(_files(folder))))
     if place is None:
         return made(path)
     kept = load_or_set_aside(place, _load)
@@ -78,16 +81,32 @@ def listed(path: Path, made: Callable[[Any], Listing]) -> Listing:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, int, int]]:
-    """All source files under ``folder``: paths, sizes in bytes, and times in nanoseconds."""
+    """All source files under ``folder``, as ``_about``."""
     for each in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if each.is_dir():
             yield from _files(Path(each))
         elif each.name.endswith(".py"):
-            yield each.path, each.stat().st_size, each.stat().st_mtime_ns
+            yield _about(each)
+
+
+def _about(file: Path | os.DirEntry[str]) -> tuple[str, int, int]:
+    """The path of a file, its size in bytes and its time in nanoseconds, by which it is known."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:  # a link to nothing
+        return os.fspath(file), 0, 0
+    return os.fspath(file), status.st_size, status.st_mtime_ns
 
 
 def _load(place: Path) -> Listing:
-    return _as_listing(parse_json(unsealed(artefact_bytes(place), str(place)), str(place)))
+    pairs = parse_json(unsealed(artefact_bytes(place), str(place)), str(place))
+    try:
+        listing = _as_listing(pairs)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ArtefactError(f"{place} is no list of models: {error}") from error
+    if not listing:
+        raise ArtefactError(f"{place} lists no models")
+    return listing
 
 
 def _as_lists(listing: Listing) -> list[Any]:

@@ -11,7 +11,9 @@ import pytest
 from GraphExtractor import models_listing
 from GraphExtractor.models_listing import keep_listing, listed
 from GraphExtractor.torch_internals import LISTED_BY, LISTING_MODULE
+from phaze_common.sealed import sealed
 
+MAKER = Path(models_listing.__file__)
 NAMES = {"bert": {frozenset({"torch"}): {"modeling_bert": {"BertModel"}}, frozenset(): {}}}
 
 
@@ -39,38 +41,46 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_list_is_made_once(models: Path) -> None:
     made = Maker()
-    assert listed(models, made) == listed(models / "__init__.py", made) == NAMES
+    assert listed(models, made, MAKER) == listed(models / "__init__.py", made, MAKER) == NAMES
     assert made.calls == 1
 
 
 def test_a_file_that_is_edited_or_added_makes_it_anew(models: Path) -> None:
     made = Maker()
-    listed(models, made)
+    listed(models, made, MAKER)
     (models / "bert" / "modeling_bert.py").write_text("class BertModel: ...\nclass Other: ...")
-    listed(models, made)
+    listed(models, made, MAKER)
     (models / "bert" / "modeling_other.py").touch()
-    listed(models, made)
-    assert made.calls == 3
+    listed(models, made, MAKER)
+    (models / "bert" / "modeling_lost.py").symlink_to("nowhere.py")
+    listed(models, made, MAKER)
+    listed(models, made, models / "__init__.py")  # another version of what makes it
+    assert made.calls == 5
 
 
 def test_a_damaged_list_is_made_anew(models: Path, tmp_path: Path) -> None:
     made = Maker()
-    listed(models, made)
+    listed(models, made, MAKER)
     (kept,) = (tmp_path / "cache" / "listings").iterdir()
-    kept.write_bytes(kept.read_bytes()[:-9])
-    assert listed(models, made) == NAMES
-    assert made.calls == 2
+    for damaged in (
+        kept.read_bytes()[:-9],
+        *map(sealed, (b"[]", b"7", b"[[1,2,3]]", b'[["a",1]]')),
+    ):
+        made.calls = 0
+        kept.write_bytes(damaged)
+        assert listed(models, made, MAKER) == NAMES
+        assert made.calls == 1
 
 
 def test_without_a_cache_and_in_other_folders_it_is_made_as_ever(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = Maker()
-    listed(models / "bert", made)
-    listed(models / "bert", made)
+    listed(models / "bert", made, MAKER)
+    listed(models / "bert", made, MAKER)
     monkeypatch.setenv("PHAZE_CACHE", "")
-    listed(models, made)
-    listed(models, made)
+    listed(models, made, MAKER)
+    listed(models, made, MAKER)
     assert made.calls == 4
 
 
