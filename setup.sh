@@ -101,7 +101,12 @@ say "trying it out"
 trial=$(mktemp -d)
 "$venv/bin/python" -m compileall -q -x '/(transformers/models|_inductor|testing|tests?)/' "$venv/lib" >/dev/null 2>&1 & # templates are no Python
 trap 'kill $! 2>/dev/null || true; rm -rf "$trial"' EXIT
-PYTHONDONTWRITEBYTECODE="" "$venv/bin/python" "$root/phaze.py" run_solver --model bertbase --sequence-length 64 --quiet --output "$trial" >/dev/null ||
-    say "the first search failed (see above); '$venv/bin/phaze doctor' may tell why"
+status=0
+PYTHONDONTWRITEBYTECODE="" "$venv/bin/python" "$root/phaze.py" run_solver --model bertbase --sequence-length 64 --quiet --output "$trial" >/dev/null || status=$?
+if ((status == 130)); then # Ctrl-C, which phaze has told of; the next set-up tries again
+    rm -f "$stamp"
+    exit "$status"
+fi
+((status == 0)) || say "the first search failed (see above); '$venv/bin/phaze doctor' may tell why"
 wait || true
 say "done"

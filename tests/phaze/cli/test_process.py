@@ -352,6 +352,7 @@ def bare(tmp_path: Path) -> Path:
         f'if [[ $* == *"config list" ]]; then cat "{tmp_path}/pip-settings" 2>/dev/null; exit 0; fi\n'
         f'echo "$@" >>"{tmp_path}/calls"\n'
         f'if [[ $2 == pip && -e "{tmp_path}/no-network" && $3 == install ]]; then exit 1; fi\n'
+        f'if [[ $2 == run_solver && -e "{tmp_path}/interrupted" ]]; then exit 130; fi\n'
         'if [[ $2 == venv ]]; then mkdir -p "${@: -1}/bin"; cp "$0" "${@: -1}/bin/python"; fi\n'
         f'if [[ $* == *" uv" ]]; then [[ ! -e "{tmp_path}/no-uv" ]] || exit 1;'
         f' cp "{tmp_path}/uv" "${{0%/*}}/uv"; fi\n'
@@ -379,6 +380,17 @@ def set_up(bare: Path, *words: str, **environment: str) -> subprocess.CompletedP
                 (tools / tool).symlink_to(found)
     given = {"PATH": str(tools), "PHAZE_PYTHON": str(bare.parent / "python"), **environment}
     return run(bare / "setup.sh", *words, **given)
+
+
+def test_a_set_up_that_is_interrupted_in_its_trial_ends_and_is_done_again(bare: Path) -> None:
+    mark = bare.parent / "interrupted"
+    mark.touch()
+    done = set_up(bare)
+    assert done.returncode == 130 and "done" not in done.stderr
+    mark.unlink()
+    calls(bare)
+    assert set_up(bare).returncode == 0
+    assert any("run_solver" in each for each in calls(bare))
 
 
 def test_set_up_installs_once_and_again_only_when_something_changed(bare: Path) -> None:
