@@ -136,10 +136,10 @@ class BuiltModel:
         """
         on_meta = family.described and not family.asks_values
         mode = MetaMode() if on_meta else FakeMode()
-        layers = family.layers if blocks is None else min(family.layers, blocks)
-        model = build_model(key, replace(family, layers=layers), mode)
-        modules = family.layer_modules(model)
-        return BuiltModel(key, family, mode, model, modules, family.layers - layers)
+        fewer = family if blocks is None else replace(family, layers=min(family.layers, blocks))
+        model = build_model(key, fewer, mode)
+        left_out = family.layers - fewer.layers
+        return BuiltModel(key, family, mode, model, family.layer_modules(model), left_out)
 
     def representatives(self, ahead: int = 2) -> dict[str, Representatives]:
         """Blocks to trace of every stack."""
