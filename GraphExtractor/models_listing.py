@@ -7,7 +7,6 @@ sizes and times of these files.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
@@ -18,11 +17,11 @@ from types import ModuleType
 from typing import Any
 
 from GraphExtractor.torch_internals import LISTED_BY, LISTING_MODULE
-from phaze_common.errors import ArtefactError, PhazeError
-from phaze_common.files import artefact_bytes, content_key, load_or_set_aside, write_atomically
+from phaze_common.errors import ArtefactError
+from phaze_common.files import artefact_bytes, content_key, load_or_set_aside
 from phaze_common.json_text import parse_json
 from phaze_common.sealed import sealed, unsealed
-from phaze_common.user_cache import LISTINGS
+from phaze_common.user_cache import LISTINGS, keep_content
 
 MODELS = "models"  # the folder
 # Folders by name, and names that modules define by the sets of libraries that they need
@@ -68,15 +67,14 @@ def listed(path: Path, made: Callable[[Any], Listing], maker: Path) -> Listing:
     folder = path.parent if path.is_file() else path
     if folder.name != MODELS:
         return made(path)
-    place = LISTINGS.place(content_key(_about(maker), list(_files(folder))))
+    made_from = content_key(_about(maker), list(_files(folder)))
+    place = LISTINGS.place(made_from)
     if place is None:
         return made(path)
     kept = load_or_set_aside(place, _load)
     if kept is None:
         kept = made(path)
-        with contextlib.suppress(PhazeError):  # it can be listed without a cache
-            text = json.dumps(_as_lists(kept)).encode()
-            write_atomically(place, sealed(text), private=True)
+        keep_content(sealed(json.dumps(_as_lists(kept)).encode()), LISTINGS, made_from)
     return kept
 
 

@@ -58,12 +58,24 @@ def user_cache() -> Path | None:
 
 
 def keep(path: Path, kind: Kept, made_from: str) -> None:
-    """Keep what ``path`` holds for other runs; the files that were longest of no use give way."""
+    """Keep what ``path`` holds for other runs, as ``keep_content``."""
+    if kind.place(made_from) is None:
+        return
+    try:
+        content = artefact_bytes(path)
+    except (OSError, PhazeError) as error:
+        logger.debug("not kept for other runs: %s", error)
+        return
+    keep_content(content, kind, made_from)
+
+
+def keep_content(content: bytes, kind: Kept, made_from: str) -> None:
+    """Keep ``content`` for other runs; the files that were longest of no use give way."""
     place = kind.place(made_from)
     if place is None:
         return
     try:
-        write_atomically(place, artefact_bytes(path), private=True)
+        write_atomically(place, content, private=True)
         others = [each for each in place.parent.glob("[!.]*") if each != place]
         room = kind.most_bytes - place.stat().st_size
         for status, each in sorted(

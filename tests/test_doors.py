@@ -124,7 +124,6 @@ MAY_WRITE = {
     "GraphExtractor/storage.py": "graphs by their content",
     "Solver/designs/shared_incumbent.py": "what parts of a search tell each other",
     "phaze_common/user_cache.py": "files by their content",
-    "GraphExtractor/models_listing.py": "a list by its content, in the user's cache",
     "phaze/runs/kept_answers.py": "answers by their content",
     "phaze/report/pages/page.py _bundle write_atomically": "a script of its version in the user's cache",
     "phaze/runs/robustness.py": "robust.json of a run; what is no answer is set aside before",
