@@ -186,8 +186,6 @@ class Designs:
         best_first(places, [points], incumbent, most_evaluations=MOST_EVALUATED)
         upper = points.upper
         reached, ceiling = float(points.found.max()), float(upper.max())
-        if np.isinf(reached):
-            return nothing_fits(value, max(self.context.problem.memory_bytes))
         if ceiling > reached * (1.0 + PROVEN):
             again = self._priced_again(rows, upper, reached)
             ceiling = max(again.ceiling, reached)
@@ -195,6 +193,8 @@ class Designs:
                 best = again.optimum.value
                 choices = [again.optimum.choices[model.name] for model in self.models]
                 return self._value(value, again.chip, choices, best, max(best, ceiling))
+        if np.isinf(reached):
+            return nothing_fits(value, max(self.context.problem.memory_bytes))
         row, choices = self._smallest(points, reached)
         return self._value(value, self.context.hardware.accelerator(row), choices, reached, ceiling)
 

@@ -13,6 +13,7 @@ from Solver.combination import Combination
 from Solver.designs.dominance import dominators
 from Solver.designs.joint import Choice
 from Solver.designs.points import PointGroup, PointStatus
+from Solver.designs.search_criteria import SearchCriteria
 from Solver.designs.shape_dominance import deciding_columns, plan_columns
 from Solver.problem import Objective
 
@@ -22,8 +23,9 @@ class ModelPoints:
     configurations).
 
     ``upper`` is what no plan of a point exceeds, ``found`` what its best plan reaches (-inf: not
-    evaluated); ``level`` is 0 where the bound is that of what dominates the point, 1 where it is
-    its own, 2 where the point is evaluated or nothing fits."""
+    known); ``level`` is 0 where the bound is that of what dominates the point, 1 where it is its
+    own, 2 where the point is evaluated or nothing fits. Under an objective of energy nothing is
+    known to be reached with unproven schedules: the shortest may use more."""
 
     def __init__(self, groups: Sequence[PointGroup], objective: Objective) -> None:
         self._groups, self._objective, self.name = groups, objective, groups[0].key.model
@@ -35,6 +37,9 @@ class ModelPoints:
         self.upper, self.found, status = (
             np.concatenate(each).reshape(-1, self.count) for each in zip(*columns, strict=True)
         )
+        excess = [shape.excess for group in groups for shape in group.shapes]
+        self._uncertain = (np.stack(excess) > 1.0) & SearchCriteria(objective).of_energy
+        self.found[self._uncertain] = -np.inf
         self.level = np.where(status == PointStatus.DOMINATED, 0, 1)
         self.level[(status == PointStatus.EVALUATED) | (status == PointStatus.INFEASIBLE)] = 2
         self._fitting = np.flatnonzero((status != PointStatus.INFEASIBLE).any(axis=1))
@@ -95,7 +100,8 @@ class ModelPoints:
         group, here = choice.group, np.array([choice.point])
         (best,) = group.evaluated(here)
         counted_s = group.counted_s(choice.point, best)
-        self.found[shape, row] = self._values(choice, here, counted_s, group.energy_j)[0]
+        if not self._uncertain[shape, row]:
+            self.found[shape, row] = self._values(choice, here, counted_s, group.energy_j)[0]
         upper = self._values(choice, here, best.least_s, group.least_j)[0]
         self.upper[shape, row] = min(self.upper[shape, row], upper)
         self.level[shape, row] = 2

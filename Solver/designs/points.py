@@ -148,11 +148,17 @@ class PointGroup:
     @property
     def throughput_bound(self) -> FloatArray:
         """Upper bound on samples per second, exact where proven, 0 where infeasible; (points,)."""
-        bound_s = np.where(self.status == PointStatus.EVALUATED, self.least_s, self.bound_s)
+        evaluated, dominated = (
+            self.status == each for each in (PointStatus.EVALUATED, PointStatus.DOMINATED)
+        )
+        bound_s = np.where(evaluated, self.least_s, self.bound_s)
+        bound_s[dominated] = 0.0
         bound_s[self.status == PointStatus.INFEASIBLE] = np.inf
-        followers = np.flatnonzero(self.status == PointStatus.DOMINATED)
-        of_dominators = bound_s[self.dominator[followers]]
-        bound_s[followers] = np.maximum(of_dominators, self._own_bound_s[followers])
+        followers = np.flatnonzero(self.dominator >= 0)
+        of_others = np.maximum(bound_s[self.dominator[followers]], self._own_bound_s[followers])
+        bound_s[followers] = np.maximum(bound_s[followers], of_others)
+        found_s = self.iteration_s[evaluated] * self.weights[evaluated]
+        bound_s[evaluated] = np.minimum(bound_s[evaluated], found_s)
         bound: FloatArray = self.batch_samples / bound_s
         return bound
 

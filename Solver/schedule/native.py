@@ -24,7 +24,7 @@ from Solver.schedule.timeline import Timing, complete, without_schedule
 NODES_PER_S = 2_000_000
 # per component and accelerator; some 0.8 s at most
 NODES = {
-    NodeLimit.FIRST: 200,
+    NodeLimit.FIRST: 25,
     NodeLimit.SHORT: 2_000,
     NodeLimit.QUICK: 20_000,
     NodeLimit.THOROUGH: 4_000_000,

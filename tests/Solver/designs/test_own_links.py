@@ -33,6 +33,8 @@ from phaze_common.setting_fields import Mode
 from Solver.designs.re_solve import priced
 from Solver.hardware import DesignedChips
 from Solver.results import SearchResult
+from Solver.schedule import native
+from Solver.schedule.solver import NodeLimit
 
 GPT = "gpt:layers=2,hidden=512,heads=8,vocabulary=1000,sequence_length=128"
 LINKS = ["2x2GB/s", "4x10GB/s", "18x50GB/s"]
@@ -136,8 +138,12 @@ def test_the_best_is_the_best_of_all_chips_each_searched_in_a_cluster_as_fast_as
     )
 
 
-def test_each_chip_of_a_space_is_priced_as_alone(tmp_path: Path) -> None:
-    """Together with others of other links, alone, and standing on a cluster of its own."""
+def test_each_chip_of_a_space_is_priced_as_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Together with others of other links, alone, and standing on a cluster of its own; schedules
+    are proven at once, which of several chips only those are that others do not dominate."""
+    monkeypatch.setitem(native.NODES, NodeLimit.FIRST, native.NODES[NodeLimit.THOROUGH])
     request = study(
         tmp_path,
         space=LINKED
