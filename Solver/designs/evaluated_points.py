@@ -25,7 +25,7 @@ class ModelPoints:
     ``upper`` is what no plan of a point exceeds, ``found`` what its best plan reaches (-inf: not
     known); ``level`` is 0 where the bound is that of what dominates the point, 1 where it is its
     own, 2 where the point is evaluated or nothing fits. Under an objective of energy nothing is
-    known to be reached with unproven schedules: the shortest may use more."""
+    known to be reached with unproven schedules (``uncertain``): the shortest may use more."""
 
     def __init__(self, groups: Sequence[PointGroup], objective: Objective) -> None:
         self._groups, self._objective, self.name = groups, objective, groups[0].key.model
@@ -38,8 +38,8 @@ class ModelPoints:
             np.concatenate(each).reshape(-1, self.count) for each in zip(*columns, strict=True)
         )
         excess = [shape.excess for group in groups for shape in group.shapes]
-        self._uncertain = (np.stack(excess) > 1.0) & SearchCriteria(objective).of_energy
-        self.found[self._uncertain] = -np.inf
+        self.uncertain = (np.stack(excess) > 1.0) & SearchCriteria(objective).of_energy
+        self.found[self.uncertain] = -np.inf
         self.level = np.where(status == PointStatus.DOMINATED, 0, 1)
         self.level[(status == PointStatus.EVALUATED) | (status == PointStatus.INFEASIBLE)] = 2
         self._fitting = np.flatnonzero((status != PointStatus.INFEASIBLE).any(axis=1))
@@ -100,7 +100,7 @@ class ModelPoints:
         group, here = choice.group, np.array([choice.point])
         (best,) = group.evaluated(here)
         counted_s = group.counted_s(choice.point, best)
-        if not self._uncertain[shape, row]:
+        if not self.uncertain[shape, row]:
             self.found[shape, row] = self._values(choice, here, counted_s, group.energy_j)[0]
         upper = self._values(choice, here, best.least_s, group.least_j)[0]
         self.upper[shape, row] = min(self.upper[shape, row], upper)
@@ -232,5 +232,7 @@ def undominated_rows(points: Sequence[tuple[ModelPoints, int]], rows: IntArray) 
         np.concatenate([model.columns(shape, rows, least=each) for model, shape in points], axis=1)
         for each in (False, True)
     )
+    for model, shape in points:
+        found[model.uncertain[shape, rows]] = np.inf
     alive: BoolArray = dominators(found, least) < 0
     return alive
