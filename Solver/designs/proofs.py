@@ -24,7 +24,7 @@ from Solver.designs.costs import ModelShapes
 from Solver.designs.model_shapes import model_shapes
 from Solver.designs.point_groups import point_group
 from Solver.designs.search_context import SearchContext
-from Solver.designs.search_criteria import SearchCriteria
+from Solver.designs.search_criteria import BREAKING_TIES, SearchCriteria
 from Solver.designs.shape_dominance import undominated
 from Solver.hardware import PricedGraph
 from Solver.schedule.solver import NodeLimit
@@ -70,6 +70,8 @@ def _open(context: SearchContext, shapes: ModelShapes, node_limit: NodeLimit) ->
     largest = max(context.problem.memory_bytes)
     several = len(context.problem.models) > 1
     criteria = SearchCriteria.of(context.problem)
+    if criteria.of_energy:  # of equally frugal chips the smallest is the best, however slow
+        criteria = replace(criteria, front=(*criteria.front, *BREAKING_TIES))
     unproven = np.stack([(shape.excess > 1.0) & shape.fits(largest) for shape in shapes.shapes])
     # what one model's best dominates may be the best of all
     if several and node_limit is not NodeLimit.THOROUGH:
