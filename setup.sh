@@ -69,7 +69,7 @@ install_with_uv() {
         done
     done
     # torch's own index has CPU builds, a tenth as large; asked once whether it can be reached.
-    if UV_HTTP_RETRIES=0 UV_HTTP_TIMEOUT=10 "$1" pip install "${flags[@]}" --dry-run --no-deps --torch-backend "$backend" "$torch" 2>/dev/null; then
+    if UV_HTTP_RETRIES=0 UV_HTTP_TIMEOUT=10 "$1" pip install "${flags[@]}" --dry-run --reinstall --no-deps --torch-backend "$backend" "$torch" 2>/dev/null; then
         flags+=(--torch-backend "$backend")
     fi
     "$1" pip install "${flags[@]}" "${what[@]}" >&2

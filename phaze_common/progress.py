@@ -41,7 +41,9 @@ class SilentProgress:
 
 
 class LoggedProgress:
-    """At most a log line per ``interval_s`` and phase, and one when the phase ends."""
+    """At most a log line per ``interval_s`` and phase, and one when the phase ends.
+
+    What is left is told by what comes after the first step, which also imports and compiles."""
 
     def __init__(
         self, interval_s: float = LOG_INTERVAL_S, clock: Callable[[], float] = time.monotonic
@@ -53,17 +55,20 @@ class LoggedProgress:
     def phase(self, name: str, total: int) -> Iterator[Advance]:
         """As ``Progress.phase``."""
         start = last = self._clock()
-        done = 0
+        done, at_first, first_s = 0, 0, start
 
         def advance(count: int) -> None:
-            nonlocal done, last
+            nonlocal done, last, at_first, first_s
             done += count
             now = self._clock()
+            if not at_first:
+                at_first, first_s = done, now
             if now - last >= self._interval_s and 0 < done < total:
-                last = now
-                left_s = (now - start) * (total - done) / done
-                left = duration(left_s)
-                logger.info("%s: %s of %s, about %s left", name, number(done), number(total), left)
+                last, left = now, ""
+                if done > at_first:
+                    left_s = (now - first_s) * (total - done) / (done - at_first)
+                    left = f", about {duration(left_s)} left"
+                logger.info("%s: %s of %s%s", name, number(done), number(total), left)
 
         yield advance
         logger.info(

@@ -21,8 +21,10 @@ TRAINING_TIME = "training_time.json"
 
 
 def unreadable(path: Path, why: str) -> InputError:
-    """What is said of a file of a run that cannot be read."""
-    return InputError(f"{path} cannot be read ({why}); run the study again to make it anew")
+    """What is said of a file of a run that cannot be read. Without its manifest the files of a run
+    are not known to be one's, and no other replaces them."""
+    again = "with another --output" if path.name == MANIFEST else "to make it anew"
+    return InputError(f"{path} cannot be read ({why}); run the study again {again}")
 
 
 def run_document(path: Path, content: bytes) -> dict[str, Any]:

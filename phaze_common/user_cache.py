@@ -51,9 +51,10 @@ LISTINGS = Kept("listings", 2**20)
 
 def user_cache() -> Path | None:
     """The folder of the user's cache; None without a home folder."""
-    given = os.environ.get("XDG_CACHE_HOME")
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
     with contextlib.suppress(RuntimeError):  # no home folder
-        return (Path(given) if given else Path.home() / ".cache") / "phaze"
+        # A relative one does not count (XDG base directory specification 0.8)
+        return (given if given.is_absolute() else Path.home() / ".cache") / "phaze"
     return None
 
 
@@ -110,11 +111,19 @@ def bring(kind: Kept, made_from: str, path: Path) -> bool:
 def load_or_bring(
     path: Path, kind: Kept, made_from: str, load: Callable[[Path], Loaded]
 ) -> Loaded | None:
-    """``load_or_set_aside(path, load)``, where need be of what some run kept.
+    """``load_or_set_aside(path, load)``, where need be of what some run kept; what is damaged there
+    goes.
 
     Raises: PhazeError: it cannot be written there.
     """
     loaded = load_or_set_aside(path, load)
-    if loaded is None and bring(kind, made_from, path):
-        return load_or_set_aside(path, load)
-    return loaded
+    if loaded is not None or not bring(kind, made_from, path):
+        return loaded
+    try:
+        return load(path)
+    except (PhazeError, OSError) as error:
+        logger.debug("%s was kept and cannot be read: %s", path.name, error)
+        for place in (path, kind.place(made_from)):
+            if place is not None:
+                place.unlink(missing_ok=True)
+        return None

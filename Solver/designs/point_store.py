@@ -97,9 +97,7 @@ class PointStore:
         ]
         found = [batch for batch in batches if batch is not None]
         if found:
-            logger.info(
-                "%s finished design points found in %s",
-                number(sum(len(batch.points) for batch in found)),
-                self._folder,
-            )
+            count = sum(len(batch.points) for batch in found)
+            points = "point" if count == 1 else "points"
+            logger.info("%s finished design %s found in %s", number(count), points, self._folder)
         return found

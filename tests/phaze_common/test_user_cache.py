@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from phaze_common.user_cache import SETTING, Kept, bring, keep, user_cache
+from phaze_common.errors import ArtefactError
+from phaze_common.user_cache import SETTING, Kept, bring, keep, load_or_bring, user_cache
 
 KIND = Kept("things", 3000, 2)
 
@@ -69,3 +70,27 @@ def test_without_a_home_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setattr(Path, "home", no_home)
     assert user_cache() is None
+
+
+def test_a_relative_folder_is_not_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "cache")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    assert user_cache() == tmp_path / ".cache" / "phaze"
+
+
+def test_what_is_damaged_is_kept_no_longer(
+    tmp_path: Path, own_cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def load(path: Path) -> bytes:
+        if path.read_bytes() != b"content":
+            raise ArtefactError(f"{path} is damaged")
+        return path.read_bytes()
+
+    keep(file_of(tmp_path / "made", b"half"), KIND, "ab12")
+    asked = tmp_path / "other run" / "made"
+    assert load_or_bring(asked, KIND, "ab12", load) is None
+    assert not caplog.records and not [*own_cache.rglob("12*"), *asked.parent.iterdir()]
+    keep(file_of(tmp_path / "made", b"content"), KIND, "ab12")
+    assert load_or_bring(asked, KIND, "ab12", load) == b"content"

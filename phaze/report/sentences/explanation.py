@@ -241,7 +241,7 @@ def _how_many(area_mm2: NDArray[np.float64], best: Accelerator, which: str = "")
         size = f", a larger one of {least} mm²," if larger else f" of {least} mm²"
         return f"Another accelerator{which}{size} is"
     size = f", all larger ({least} to {number(area_mm2.max())} mm²)," if larger else ""
-    return f"{len(area_mm2)} other accelerators{which}{size} are"
+    return f"{number(len(area_mm2))} other accelerators{which}{size} are"
 
 
 def _sizes(run: FinishedRun, best: DesignPoint) -> Iterator[str]:

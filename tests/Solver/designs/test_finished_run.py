@@ -101,6 +101,18 @@ def test_one_damaged_answer_is_told_alike_at_every_door(
     )
 
 
+@pytest.mark.parametrize("content", [None, b"{"])
+def test_a_run_without_its_manifest_is_run_again_elsewhere(
+    run: Path, content: bytes | None, tmp_path: Path
+) -> None:
+    manifest = copied(run, tmp_path) / "manifest.json"
+    manifest.unlink()
+    if content is not None:
+        manifest.write_bytes(content)
+    with pytest.raises(InputError, match=r"run the study again with another --output$"):
+        open_run(manifest.parent)
+
+
 CONTRADICTIONS = {
     "no model": lambda best: best.update(models={}),
     "no stage": lambda best: next(iter(best["models"].values())).update(stages=[]),
