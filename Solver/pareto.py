@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.compiled import outer
+from Estimator.compiled import outer
 
 # (points, criteria), the first of which is throughput; larger is better everywhere
 Values = NDArray[np.float64]

@@ -10,12 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from Estimator.chips.tiling import ACCUMULATOR_BYTES
+from Estimator.compiled import borrowing_inner, borrowing_outer
 from phaze_common.array_types import FloatArray, IntArray
-from phaze_common.kept_code import compiled
-
-NOTHING_MADE = False  # no arrays, so that none is counted
-outer = compiled(nogil=True, no_cfunc_wrapper=True, _nrt=NOTHING_MADE)
-inner = compiled(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=NOTHING_MADE)
 
 
 class Ways(NamedTuple):
@@ -48,7 +44,7 @@ class Arrays(NamedTuple):
     capacities: FloatArray
 
 
-@inner
+@borrowing_inner
 def least_traffic(m: float, k: float, n: float, capacity: float, element: int) -> float:
     """Bytes of all operands under the best of the tilings of ``tile_traffic``."""
     a_bytes, b_bytes, c_bytes = m * k * element, k * n * element, m * n * element
@@ -78,7 +74,7 @@ def least_traffic(m: float, k: float, n: float, capacity: float, element: int) -
     return least
 
 
-@outer
+@borrowing_outer
 def fill_least_traffic(
     m: FloatArray,
     k: FloatArray,
@@ -95,7 +91,7 @@ def fill_least_traffic(
             )
 
 
-@outer
+@borrowing_outer
 def fill_faster(
     ways: Ways,
     others: IntArray,

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.compiled import borrowing_inner
+from Estimator.compiled import borrowing_inner
 
 FloatArray = NDArray[np.float64]
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from Estimator.compiled import borrowing_inner, borrowing_outer, inlined
 from Estimator.network.links import routes
-from Estimator.plans.compiled import borrowing_inner, borrowing_outer, inlined
 from Estimator.plans.cuts import Crossing, balanced_cuts
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes
 from Estimator.plans.many_rates import ManyRates, many_rates, rates_at

@@ -12,7 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.compiled import borrowing_inner, borrowing_outer, inlined
+from Estimator.compiled import borrowing_inner, borrowing_outer, inlined
 from Estimator.plans.host_traffic import HostRates, HostSeconds, PassTraffic, host_seconds
 from Estimator.plans.stage_totals import PassTotals, StageSizes, StageTimes
 

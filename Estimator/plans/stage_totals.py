@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.compiled import inlined
+from Estimator.compiled import inlined
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes, Members, PassCosts
 
 FloatArray = NDArray[np.float64]

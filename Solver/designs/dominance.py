@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from Estimator.plans.compiled import outer
+from Estimator.compiled import outer
 from phaze_common.array_types import FloatArray, IntArray
 
 

@@ -16,7 +16,7 @@ from Estimator.chips.latency_table import LatencyTable
 from Estimator.chips.part_prices import Lookup
 from Estimator.chips.signatures import sent_bytes
 from Estimator.chips.tensor_core import CorePrices
-from Estimator.plans.compiled import inlined, outer
+from Estimator.compiled import inlined, outer
 from GraphExtractor.graph import OperatorGraph
 from phaze_common.array_types import FloatArray, IntArray
 from phaze_common.threads import threads

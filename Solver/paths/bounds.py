@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_outer, inlined
+from Estimator.compiled import borrowing_outer, inlined
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 
 ROUNDING = 1e-12  # relative: bounds this close to a value cannot beat it

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_inner, borrowing_outer, inlined
+from Estimator.compiled import borrowing_inner, borrowing_outer, inlined
 from Estimator.plans.pipeline.one_f_one_b import stage_bound_s
 from phaze_common.array_types import FloatArray, IntArray
 

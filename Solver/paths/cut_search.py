@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_inner, inlined, outer
+from Estimator.compiled import borrowing_inner, inlined, outer
 from Estimator.plans.pipeline.one_f_one_b import SCRATCH_ROWS, finish_in_s
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.paths.cut_bounds import (

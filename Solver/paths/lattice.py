@@ -20,7 +20,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from Estimator.plans.compiled import borrowing_outer
+from Estimator.compiled import borrowing_outer
 from phaze_common.array_types import BoolArray, IntArray
 from Solver.paths.layer_graph import Edge, edges_between_groups, is_chain, runs
 

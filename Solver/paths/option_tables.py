@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from Estimator.plans.compiled import outer
+from Estimator.compiled import outer
 from Estimator.plans.heterogeneous.mixed_layers import RecomputableLayers
 from Estimator.plans.layer_costs import LayerSizes
 from Estimator.plans.many_rates import plan_rates

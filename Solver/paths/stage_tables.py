@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_inner, borrowing_outer, inlined, outer
+from Estimator.compiled import borrowing_inner, borrowing_outer, inlined, outer
 from Estimator.plans.stage_price import (
     PassRates,
     PlanRates,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_outer, inlined
+from Estimator.compiled import borrowing_outer, inlined
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.paths.stage_graph import Stages
 from Solver.paths.stage_tables import Loads, loads_at

@@ -40,7 +40,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_outer, outer
+from Estimator.compiled import borrowing_outer, outer
 from Estimator.plans.layer_costs import LayerCosts, PassCosts
 from Estimator.plans.stage_price import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER
 from phaze_common.array_types import BoolArray, FloatArray, IntArray, fieldwise

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_inner, borrowing_outer
+from Estimator.compiled import borrowing_inner, borrowing_outer
 from phaze_common.array_types import FloatArray, IntArray
 from Solver.schedule.tables import Cases, Tables
 

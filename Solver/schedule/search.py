@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_inner, borrowing_outer, inlined
+from Estimator.compiled import borrowing_inner, borrowing_outer, inlined
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
 from Solver.schedule.bounds import TOLERANCE, sort_descending
 from Solver.schedule.tables import Cases, Tables, Timings

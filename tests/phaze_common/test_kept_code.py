@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
-from Estimator.plans.compiled import borrowing_outer, inlined, inner, outer
+from Estimator.compiled import borrowing_outer, inlined, inner, outer
 from phaze_common import kept_code
 from phaze_common.errors import DefectError
 from phaze_common.kept_code import Compiled

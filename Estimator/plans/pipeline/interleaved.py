@@ -24,7 +24,7 @@ seconds over the difference of both slopes before, and the jump is tried that fa
 
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_inner, outer
+from Estimator.compiled import borrowing_inner, outer
 from Estimator.plans.pipeline.kernels import Chunks
 from Estimator.plans.pipeline.schedule import FloatArray
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_inner, borrowing_outer, inner, outer
+from Estimator.compiled import borrowing_inner, borrowing_outer, inner, outer
 from Estimator.plans.pipeline.schedule import FloatArray, IntArray
 
 

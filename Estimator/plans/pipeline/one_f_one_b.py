@@ -40,7 +40,7 @@ so all ends take p^2 steps.
 
 import numpy as np
 
-from Estimator.plans.compiled import borrowing_inner, borrowing_outer, outer
+from Estimator.compiled import borrowing_inner, borrowing_outer, outer
 from Estimator.plans.pipeline.schedule import FloatArray
 
 SCRATCH_ROWS = 3  # of pp entries each, for ``fill_last_backward_end_s``

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from Estimator.compiled import outer
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster, Hosts
 from Estimator.network.contention import joint_s
-from Estimator.plans.compiled import outer
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.host_traffic import (
     HostRates,
