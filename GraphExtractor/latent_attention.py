@@ -21,7 +21,10 @@ from GraphExtractor.torch_internals import modeling
 
 @dataclass(frozen=True)
 class LatentWidths:
-    """Ranks of latents, widths of a head's queries and keys (plain, with positions) and values."""
+    """Ranks of latents, widths of a head's queries and keys (plain, with positions) and values.
+
+    A ``query_rank`` of 0 stands for queries without a latent.
+    """
 
     query_rank: int
     key_rank: int
@@ -40,14 +43,16 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
         ranks = widths.query_rank, widths.key_rank
         self.qkv_a_proj = torch.nn.Linear(hidden, sum(ranks) + widths.rotary, bias=False)
         self.q_a_layernorm, self.kv_a_layernorm = (
-            custom_operators.FusedRmsNorm(torch.nn.Parameter(torch.empty(rank))) for rank in ranks
+            custom_operators.FusedRmsNorm(torch.nn.Parameter(torch.empty(rank))) if rank else None
+            for rank in ranks
         )
         self._build_heads(hidden, heads)
 
     def _build_heads(self, hidden: int, heads: int) -> None:
         widths = self.widths
         queries, keys = widths.plain + widths.rotary, widths.plain + widths.value
-        self.q_b_proj = torch.nn.Linear(widths.query_rank, heads * queries, bias=False)
+        read = widths.query_rank or hidden
+        self.q_b_proj = torch.nn.Linear(read, heads * queries, bias=False)
         self.kv_b_proj = torch.nn.Linear(widths.key_rank, heads * keys, bias=False)
         self.o_proj = torch.nn.Linear(heads * widths.value, hidden, bias=False)
 
@@ -62,13 +67,13 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
     ) -> tuple[Any, None]:
         """Tokens (batch, sequence, hidden); rotary tables are those of the whole sequence."""
         widths, group = self.widths, (self.tp, self.sequence_parallel)
-        latents = self.qkv_a_proj(hidden_states).split(
-            (widths.query_rank, widths.key_rank, widths.rotary), -1
-        )
-        latent = custom_operators.enter_group(self.q_a_layernorm(latents[0]), *group)
+        sizes = [each for each in (widths.query_rank, widths.key_rank, widths.rotary) if each]
+        *compressed, keys, rotary = self.qkv_a_proj(hidden_states).split(sizes, -1)
+        read = self.q_a_layernorm(*compressed) if compressed else hidden_states
+        latent = custom_operators.enter_group(read, *group)
         queries = _of_heads(self.q_b_proj(latent), widths.plain + widths.rotary)
-        latent = custom_operators.enter_group(self.kv_a_layernorm(latents[1]), *group)
-        rotary = custom_operators.enter_group(latents[2], *group).unsqueeze(1)
+        latent = custom_operators.enter_group(self.kv_a_layernorm(keys), *group)
+        rotary = custom_operators.enter_group(rotary, *group).unsqueeze(1)
         keys_and_values = _of_heads(self.kv_b_proj(latent), widths.plain + widths.value)
         keys, values = keys_and_values.split((widths.plain, widths.value), -1)
         plain, turned = queries.split((widths.plain, widths.rotary), -1)

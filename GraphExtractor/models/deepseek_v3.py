@@ -19,7 +19,8 @@ class DeepseekV3(LlamaLikeFamily):
     """DeepseekV3ForCausalLM (DeepSeek-AI 2024) without the module that predicts a second token.
 
     The first ``dense_layers`` blocks have an MLP of width ``ffn``, the others experts of width
-    ``expert_ffn``, of which a token meets ``chosen``, and ``shared`` that all tokens meet.
+    ``expert_ffn``, of which a token meets ``chosen``, and ``shared`` that all tokens meet. Queries
+    have no latent where ``query_rank`` is 0.
     """
 
     folder: ClassVar[str] = "DeepseekV3"
@@ -65,9 +66,10 @@ class DeepseekV3(LlamaLikeFamily):
     @classmethod
     def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
         """See base class."""
-        # without a rank queries are not compressed
-        config.expect("q_lora_rank", 1536, *range(1, config.size("hidden_size", 7168)))
+        config.expect("q_lora_rank", 1536, None, *range(1, config.size("hidden_size", 7168)))
         sizes = super().read_sizes(config)
+        if config.values.get("q_lora_rank", 1536) is None:
+            sizes["query_rank"] = 0  # queries are not compressed
         config.expect_each(num_key_value_heads=sizes["heads"])
         dense = config.values.get("first_k_dense_replace")
         dense = 0 if dense == 0 else config.size("first_k_dense_replace", 3)
@@ -84,6 +86,7 @@ class DeepseekV3(LlamaLikeFamily):
         return super().settings(key, vocabulary, attention) | {
             "first_k_dense_replace": self.dense_layers,
             "head_dim": self.rotary_width,  # of rotary positions
+            "q_lora_rank": self.query_rank or None,
         }
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
@@ -125,5 +128,37 @@ MODELS: Mapping[str, ModelFamily] = {
         published_active_count=37_552_282_624,
         source="DeepSeek-AI 2024, section 4.2, and the released configuration; counts are the "
         "checkpoint's without its layer 61",
+    ),
+    "kimi-k2": DeepseekV3(
+        layers=61,
+        dense_layers=1,
+        hidden=7168,
+        heads=64,
+        ffn=18432,
+        expert_ffn=2048,
+        experts=384,
+        chosen=8,
+        vocabulary=163840,
+        sequence_length=4096,
+        published_parameter_count=1_040_000_000_000,
+        published_active_count=32_600_000_000,
+        source="Kimi Team 2025, Kimi K2, table 2, and the released configuration",
+    ),
+    "moonlight-16b-a3b": DeepseekV3(
+        layers=27,
+        dense_layers=1,
+        hidden=2048,
+        heads=16,
+        ffn=11264,
+        expert_ffn=1408,
+        experts=64,
+        chosen=6,
+        shared=2,
+        query_rank=0,
+        vocabulary=163840,
+        sequence_length=8192,
+        published_parameter_count=16_000_000_000,
+        published_active_count=2_910_000_000,
+        source="Liu et al. 2025, Muon is scalable for LLM training, and the released configuration",
     ),
 }
