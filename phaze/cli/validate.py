@@ -32,12 +32,12 @@ TYPED_COLUMNS = (  # of ``phaze.validation.typed_run``, which help texts do not 
     "kv_heads, ffn, sequence_length, vocabulary, device, devices, cluster, devices_per_node, "
     "node_bytes_per_s (of a device, between nodes), software, year, attention (flash|eager), "
     "attention_kernel (flash_1|flash_2|flash_3|triton|cudnn), precision (fp16|bf16|fp8|fp32), "
-    "gradient_bytes (2|4), overlap_gradients, overlap_tensor, blocking_launches, tp, pp, dp, cp, "
-    "ep, etp, interleave, micro_batch_size, global_batch_samples, recompute (none|selective|full), "
-    "sequence_parallel (true|false, as overlaps are), zero_stage (0 to 3), iteration_s, or "
-    "tflops_per_device or mfu (a fraction) with flops_convention "
-    "(hardware|model|model_causal|parameters), memory_bytes, memory_kind (allocated|reserved), "
-    "notes"
+    "gradient_bytes (2|4), moment_dtype (fp32|bf16|fp16|fp8), overlap_gradients, overlap_tensor, "
+    "blocking_launches, tp, pp, dp, cp, ep, etp, interleave, micro_batch_size, "
+    "global_batch_samples, recompute (none|selective|full), sequence_parallel (true|false, as "
+    "overlaps are), zero_stage (0 to 3), iteration_s, or tflops_per_device or mfu (a fraction) "
+    "with flops_convention (hardware|model|model_causal|parameters), memory_bytes, memory_kind "
+    "(allocated|allocated_last_stage|reserved), notes"
 )
 _DEFAULT = "of all runs, by name or YAML file (default: as each run says)"
 _SETTINGS = {

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from phaze.validation.published_runs import PublishedRow
 from phaze.validation.records import Assumption, UsedRule
 from phaze.validation.typed_run import FlopsConvention
+from phaze_common.choices import MomentDtype
 from phaze_common.records import read_yaml, to_record
 
 ASSUMPTIONS = Path(__file__).with_name("assumptions.yaml")
@@ -47,7 +48,8 @@ class Framework:
     where the framework is named so, or not at all. One with a ``source`` is that paper's own
     program, whatever the framework is called there. ``of_model`` counts where the model is named
     with it, as collections of several programs' benchmarks do. ``gradient_bytes`` are per parameter
-    by number format, where the software has others; ``overlap_...`` None leaves it to the software.
+    by number format, where the software has others, ``moment_dtype`` is the format of the
+    optimizer's moments where it is not fp32; ``overlap_...`` None leaves it to the software.
     ``recompute`` are the modes that it has.
     """
 
@@ -71,6 +73,7 @@ class Framework:
     overlap_gradients: bool | None = None
     overlap_tensor: bool | None = None
     gradient_bytes: dict[str, int] = field(default_factory=dict)
+    moment_dtype: MomentDtype | None = None
     recompute: tuple[str, ...] = ("none", "selective", "full")
 
 

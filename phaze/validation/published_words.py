@@ -5,7 +5,9 @@ import re
 from collections.abc import Mapping
 
 from phaze.validation.published_numbers import number_in
+from phaze.validation.typed_run import MemoryFigure
 from phaze_common.choices import Attention, Precision, Recompute
+from phaze_common.units import GIB
 
 NOTHING = re.compile(
     r"|nan|null|-+|–|—|\?+|n/?a|unknown|unclear|unspecified|tbd|not? "
@@ -52,6 +54,10 @@ _FORMATS = {
 }
 _GRADIENTS = re.compile(
     r"\b(?:(fp32|float32)|fp16|bf16|float16|bfloat16)[- ](?:main[- ])?(?:gradients?|grads?)\b"
+)
+_MEMORY = re.compile(
+    r"\bmemory (?:in (?P<unit>gib|gb)\b ?)?(?:as )?(?P<kind>allocated|reserved)?(?P<last> on the last "
+    r"stage)?"
 )
 _NO_FLASH = re.compile(
     r"(?:\bno|without|w/o|\bnon?t?|no fused)[- ]?flash|unfused attention|eager "
@@ -163,6 +169,18 @@ def gradient_bytes_in(text: str) -> int | None:
     """Bytes of gradients where their format is named."""
     found = _GRADIENTS.search(text.lower())
     return None if found is None else 4 if found[1] else 2
+
+
+def memory_in(text: str) -> tuple[float, MemoryFigure | None]:
+    """Bytes of a unit of memory over those of a GB, and what the figure counts; None where that is
+    not said."""
+    for found in _MEMORY.finditer(text.lower()):
+        if found["unit"] or found["kind"]:
+            kind = None if found["kind"] is None else MemoryFigure(found["kind"])
+            if kind is MemoryFigure.ALLOCATED and found["last"]:
+                kind = MemoryFigure.LAST_STAGE
+            return (GIB / 1e9 if found["unit"] == "gib" else 1.0), kind
+    return 1.0, None
 
 
 def attention_in(*texts: str) -> Attention | None:

@@ -7,6 +7,7 @@ from Estimator.devices.device import Device, Evidence
 from Estimator.devices.files import load_device
 from Estimator.hardware_files import load_cluster
 from Estimator.network.cluster import Cluster
+from Estimator.plans.results import Iteration
 from phaze.validation.assumptions import Assumptions, Notes, load_assumptions
 from phaze.validation.intervals import Predicted, load_residuals, run_intervals
 from phaze.validation.measured_time import check_measured, check_possible, measured_iteration_s
@@ -137,8 +138,7 @@ class _Validator:
         is_measured = device.evidence is Evidence.MEASURED
         sure = Predicted(device.name, software, degrees.devices, is_measured, model.experts)
         run_on = model.name, sequence_length, device.name, software, cluster.name
-        allocated = run.memory_kind is MemoryFigure.ALLOCATED
-        memory_bytes = predicted.allocated_bytes if allocated else predicted.memory_bytes
+        memory_bytes = _memory_bytes(predicted, run.memory_kind)
         return RunResult(
             line=run.line,
             source=run.source,
@@ -160,3 +160,12 @@ class _Validator:
                 load_residuals(), run.source, sure, predicted.iteration_s, best.unstated
             ),
         )
+
+
+def _memory_bytes(predicted: Iteration, kind: MemoryFigure | None) -> float | None:
+    """What a figure of memory of this kind counts."""
+    if kind is MemoryFigure.ALLOCATED:
+        return predicted.allocated_bytes
+    if kind is MemoryFigure.LAST_STAGE:
+        return predicted.stages[-1].allocated_bytes
+    return predicted.memory_bytes

@@ -18,7 +18,7 @@ from phaze_common.suggestions import nearest
 # besides as many as heads: grouped queries of Llama 2 and 3, multi-query attention
 KV_HEADS = (8, 1)
 # families with three matrices in an MLP, and heads of their own as a rule
-GATED = ("llama", "qwen3")
+GATED = ("llama", "qwen3", "mixtral", "qwen3moe")
 CLOSE = 0.05  # a family whose parameters are this near is taken before a nearer but less usual one
 
 
@@ -52,6 +52,9 @@ def model_of(run: TypedRun, sequence_length: int, rules: Assumptions, notes: Not
     listed = find_model(run.model) if _is_as_listed(run) else None
     if listed is not None and (listed.experts or model_dimensions(listed) is None):
         return _as_listed(run, sequence_length, notes)
+    spelled = parse_dimensions(run.model)
+    if spelled is not None and spelled.experts:
+        return _mixture(run, spelled, sequence_length)
     found = dimensions_of(run, sequence_length, rules, notes)
     return RunModel(found.name, found.layers, sequence_length, False, parameter_count(found), found)
 
@@ -69,15 +72,30 @@ def _as_listed(run: TypedRun, sequence_length: int, notes: Notes) -> RunModel:
                 f"it says {key} {stated}, but {name} has {own}, and no other model of its family "
                 "is named by sizes"
             )
+    if listed.experts:
+        _check_one_width(run)
+    notes.assume("listed", name)
+    active = listed.published_active_count or listed.published_parameter_count
+    return RunModel(name, listed.layers, sequence_length, listed.experts > 0, float(active))
+
+
+def _mixture(run: TypedRun, spelled: Dimensions, sequence_length: int) -> RunModel:
+    """A mixture of experts by its dimensions."""
+    _check_one_width(run)
+    matrices = matrices_of(spelled)
+    met = matrices.routed(spelled.chosen, spelled.ffn)
+    active = matrices.total(spelled.layers, spelled.layers, met)
+    return RunModel(spelled.name, spelled.layers, sequence_length, True, float(active))
+
+
+def _check_one_width(run: TypedRun) -> None:
+    """Refuse experts that are divided over fewer devices than what lies around them."""
     tp, etp = run.degrees.tp, run.degrees.etp
-    if listed.experts and (tp or 1) > 1 and etp is not None and etp != tp:
+    if (tp or 1) > 1 and etp is not None and etp != tp:
         raise InputError(
             f"its experts are divided over {etp} devices where the rest is over tp {tp}, "
             "which no plan here expresses"
         )
-    notes.assume("listed", name)
-    active = listed.published_active_count or listed.published_parameter_count
-    return RunModel(name, listed.layers, sequence_length, listed.experts > 0, float(active))
 
 
 def check_experts(

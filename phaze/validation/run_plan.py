@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, replace
 
 from Estimator.plans.degrees import UniformPlan
+from Estimator.plans.state_formats import StateFormats
 from phaze.validation.assumptions import Assumptions, Notes
 from phaze.validation.records import Assumption
 from phaze.validation.stages import equal_chunks
@@ -56,6 +57,7 @@ def possible_plans(
         overlap_gradients=run.overlap_gradients,
         overlap_tensor=run.overlap_tensor,
         interleave=(run.interleave or 1) if degrees.pp > 1 else 1,
+        state_formats=StateFormats(moment_dtype=run.moment_dtype),
     )
     # embedding and head count as blocks where the blocks alone do not make equal chunks
     stage_layers = None

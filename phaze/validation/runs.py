@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from Estimator.devices.device import Device
+from phaze.validation import megatron_tests
 from phaze.validation.alike import filled_from_others
 from phaze.validation.assumptions import Assumptions, Notes
-from phaze.validation.csv_table import RefusedRow
+from phaze.validation.csv_table import RefusedRow, header_of
+from phaze.validation.megatron_tests import has_tests, read_tests
 from phaze.validation.published_runs import PublishedRow, read_rows, unread_columns
 from phaze.validation.published_words import is_nothing
 from phaze.validation.run_hardware import device_of
@@ -40,7 +42,7 @@ def read_runs(
     """
     path = path or PUBLISHED_RUNS
     runs = list[ReadRun]()
-    for row in read_typed(path) if is_typed(path) else read_rows(path):
+    for row in _rows(path):
         if isinstance(row, RefusedRow):
             bare = TypedRun(row.line, row.source, row.model)
             runs.append(ReadRun(bare, Notes(), row.reason))
@@ -58,7 +60,16 @@ def read_runs(
 
 def columns_not_read(path: Path | None) -> tuple[str, ...]:
     """Columns of a file that nothing reads; typed files have none."""
-    return () if path is None or is_typed(path) else unread_columns(path)
+    if path is None or is_typed(path):
+        return ()
+    header = header_of(path)
+    return megatron_tests.unread_columns(header) if has_tests(header) else unread_columns(path)
+
+
+def _rows(path: Path) -> tuple[TypedRun | PublishedRow | RefusedRow, ...]:
+    if is_typed(path):
+        return read_typed(path)
+    return read_tests(path) if has_tests(header_of(path)) else read_rows(path)
 
 
 def _translated(row: PublishedRow, rules: Assumptions, device: Device | None) -> ReadRun:

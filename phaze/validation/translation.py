@@ -18,6 +18,7 @@ from phaze.validation.published_words import (
     flag_in,
     gradient_bytes_in,
     is_nothing,
+    memory_in,
     precision_in,
     recompute_in,
     stated_stage_in,
@@ -84,6 +85,7 @@ def with_defaults(
         "attention": Attention(framework.attention),
         "precision": precision,
         "gradient_bytes": framework.gradient_bytes.get(precision.value),
+        "moment_dtype": framework.moment_dtype,
         "sequence_parallel": framework.sequence_parallel,
         "zero_stage": framework.zero_stage,
         "overlap_gradients": framework.overlap_gradients,
@@ -133,9 +135,12 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
     attention = attention_in(row.notes, row.source, row.framework)
     if attention is not None:
         notes.assume("words", f"attention is {attention}, as notes, source or framework say")
+    unit, memory_kind = memory_in(row.notes)
     model = _named_model(row, rules, notes)
-    listed, named, spelled = is_listed(model), None, None
-    if not (listed and _has_no_other_width(row, model)):
+    listed, named = is_listed(model), None
+    spelled = None if listed or model == row.model else parse_dimensions(model)
+    mixture = spelled is not None and spelled.experts > 0
+    if not mixture and not (listed and _has_no_other_width(row, model)):
         named = first_found(rules.models, row.model)
     if named is not None and named.family is None:
         raise InputError(f"its model is {named.reason}")
@@ -143,17 +148,20 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
     sizes = {name: getattr(row, name) for name in SIZES}
     if listed and model != row.model:
         sizes["hidden"] = None  # it is that of the listed model
-    elif model != row.model and (spelled := parse_dimensions(model)) is not None:
+    elif mixture:  # its name says them all
+        sizes = dict.fromkeys(SIZES) | {"sequence_length": row.sequence_length}
+    elif spelled is not None:
         family = spelled.family
         stated = {name: value for name, value in sizes.items() if value is not None}
         sizes = {name: getattr(spelled, name) for name in SIZES} | stated
     return TypedRun(
         line=row.line,
         source=row.source,
-        model=model if listed else row.model,
+        model=model if listed or mixture else row.model,
         family=family,
         parameters=None if row.parameters is None else float(round(row.parameters)),
         **sizes,
+        kv_heads=None if spelled is None or mixture else spelled.kv_heads,
         device=row.gpu or None,
         devices=row.devices,
         cluster=row.cluster or None,
@@ -168,7 +176,8 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
         iteration_s=row.iteration_s,
         tflops_per_device=row.tflops_per_device,
         mfu=row.mfu,
-        memory_bytes=row.memory_bytes,
+        memory_bytes=None if row.memory_bytes is None else row.memory_bytes * unit,
+        memory_kind=memory_kind,
         notes=row.notes,
         **{name: value for name, (_, value) in words.items()},  # type: ignore[arg-type]
     )
@@ -186,9 +195,15 @@ def _named_model(row: PublishedRow, rules: Assumptions, notes: Notes) -> str:
     model = rules.published_name(row.model)
     if model is None:
         return row.model
-    check_experts(model, row.layers, row.experts, row.experts_per_token, row.expert_ffn)
-    if is_listed(model) and not _has_no_other_width(row, model):
+    spelled = None if is_listed(model) else parse_dimensions(model)
+    mixture = spelled if spelled is not None and spelled.experts else None
+    layers = row.layers if mixture is None else None  # of which there may be fewer
+    check_experts(model, layers, row.experts, row.experts_per_token, row.expert_ffn)
+    listed = is_listed(model) or mixture is not None
+    if listed and not _has_no_other_width(row, model):
         return row.model
+    if mixture is not None:
+        model = replace(mixture, layers=row.layers or mixture.layers).name
     notes.assume("words", f"model {row.model[:40]!r} is {model}")
     return model
 

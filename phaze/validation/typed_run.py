@@ -22,7 +22,7 @@ from phaze.validation.csv_table import (
     header_of,
     read_typed_csv,
 )
-from phaze_common.choices import Attention, Precision, Recompute
+from phaze_common.choices import Attention, MomentDtype, Precision, Recompute
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 from phaze_common.written_files import write_output
@@ -51,6 +51,7 @@ class MemoryFigure(StrEnum):
     """What a published figure of memory counts."""
 
     ALLOCATED = "allocated"  # by tensors (torch.cuda.max_memory_allocated)
+    LAST_STAGE = "allocated_last_stage"  # the same, on a device of the last stage alone
     RESERVED = "reserved"  # held from the device, as its driver shows
 
 
@@ -139,9 +140,9 @@ class TypedRun:
     tokens. ``node_bytes_per_s`` is what a device has of the network between nodes. ``year`` is that
     of the software, ``attention_kernel`` the name of its fused attention
     (``Estimator/hardware/attention``), ``blocking_launches`` whether its host waited for every
-    kernel. ``gradient_bytes`` are those of a gradient as it is kept and reduced. ``interleave`` are
-    chunks per pipeline stage. ``iteration_s``
-    is the measured time; without it follows from ``tflops_per_device`` or ``mfu`` (a fraction),
+    kernel. ``gradient_bytes`` are those of a gradient as it is kept and reduced, ``moment_dtype``
+    the format of the optimizer's moments. ``interleave`` are chunks per pipeline stage.
+    ``iteration_s`` is the measured time; without it follows from ``tflops_per_device`` or ``mfu`` (a fraction),
     counted by ``flops_convention``. ``memory_bytes`` are those of the fullest device, counted as
     ``memory_kind`` says (None: reserved). ``notes`` are for readers: nothing reads them.
     """
@@ -169,6 +170,7 @@ class TypedRun:
     attention_kernel: ShippedName = None
     precision: Precision | None = None
     gradient_bytes: Annotated[int | None, _few((2, 4))] = None
+    moment_dtype: MomentDtype | None = None
     overlap_gradients: bool | None = None
     overlap_tensor: bool | None = None
     blocking_launches: bool | None = None
@@ -188,7 +190,7 @@ class TypedRun:
     notes: str = ""
 
 
-CHOICES = (Attention, Precision, Recompute, FlopsConvention, MemoryFigure)
+CHOICES = (Attention, MomentDtype, Precision, Recompute, FlopsConvention, MemoryFigure)
 READERS: dict[type, Reader] = {
     **{int: _whole, float: _number, bool: _flag, str: str},
     **{choice: _one_of({each.value: each for each in choice}) for choice in CHOICES},

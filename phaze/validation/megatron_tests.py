@@ -1,0 +1,136 @@
+"""Runs of Megatron-LM's functional tests: the arguments of each, and what its golden values say of
+time and memory."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from phaze.validation.csv_table import (
+    Column,
+    Reader,
+    RefusedRow,
+    UnclearError,
+    columns_of,
+    read_typed_csv,
+)
+from phaze.validation.published_runs import PublishedRow, count, measured
+from phaze.validation.typed_run import MOST_MEASURED, NO_DEGREES, StatedDegrees
+
+MARKS = frozenset({"golden", "nodes_gpus", "iteration_s_median"})  # columns of no other table
+SOURCE = "Megatron-LM functional tests"
+DATE = "2026"  # of the golden values (NVIDIA/Megatron-LM d98e8a6), which follow the program
+# Megatron-LM, tests/functional_tests: data is tokenised with GPT-2's vocabulary
+GPT_VOCABULARY = 50257
+_EAGER = "; eager attention"
+_MEASURED = {name: Column(measured(most)) for name, most in MOST_MEASURED.items()}
+_MACHINES = re.compile(r"(\d+)x(\d+)")  # nodes and devices of each
+
+
+def _devices(text: str) -> int:
+    found = _MACHINES.fullmatch(text)
+    if found is None:
+        raise UnclearError
+    return math.prod(int(each) for each in found.groups())
+
+
+@dataclass(frozen=True)
+class MegatronTest:
+    """A test on one kind of machine. ``mem_max_bytes`` were allocated at most, on a device of the
+    last stage, which writes the log; empty texts and None are arguments that are not given."""
+
+    line: int
+    source: str = SOURCE
+    test: str = ""
+    device: str = ""
+    nodes_gpus: Annotated[int | None, Column(_devices)] = None
+    layers: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    ffn: int | None = None
+    seq: int | None = None
+    experts: int | None = None
+    topk: int | None = None
+    moe_ffn: int | None = None
+    degrees: StatedDegrees = NO_DEGREES
+    vpp_layers: int | None = None
+    mbs: int | None = None
+    gbs: int | None = None
+    recompute: str = ""
+    modules: str = ""
+    dist_opt: str = ""
+    bf16: str = ""
+    fp8: str = ""
+    iteration_s_median: Annotated[float | None, _MEASURED["iteration_s"]] = None
+    mem_max_bytes: Annotated[float | None, _MEASURED["memory_bytes"]] = None
+    unclear: tuple[str, ...] = ()
+
+    @property
+    def row(self) -> PublishedRow:
+        """The same in the words of a published table."""
+        return PublishedRow(
+            line=self.line,
+            source=SOURCE,
+            model=self.test,
+            layers=self.layers,
+            hidden=self.hidden,
+            heads=self.heads,
+            ffn=self.ffn,
+            sequence_length=self.seq,
+            vocabulary=GPT_VOCABULARY if self.test.startswith(("gpt/", "moe/")) else None,
+            gpu=self.device,
+            devices=self.nodes_gpus,
+            degrees=self.degrees,
+            interleave=self._chunks,
+            micro_batch_size=self.mbs,
+            global_batch=None if self.gbs is None else float(self.gbs),
+            recompute=f"{self.recompute} {self.modules}".strip() or "none",
+            iteration_s=self.iteration_s_median,
+            memory_bytes=self.mem_max_bytes,
+            zero="1" if self.dist_opt else "0",
+            precision="fp8" if self.fp8 else "bf16" if self.bf16 else "fp16",
+            framework="Megatron-LM",
+            date=DATE,
+            notes="memory as allocated on the last stage" + (_EAGER if self._is_local else ""),
+            experts=self.experts,
+            experts_per_token=self.topk,
+            expert_ffn=self.moe_ffn,
+        )
+
+    @property
+    def _is_local(self) -> bool:
+        """Whether its blocks are Megatron-LM's own, which the names of tests tell."""
+        return self.test.startswith("gpt/gpt3_mcore_") and "_te_" not in self.test
+
+    @property
+    def _chunks(self) -> str:
+        """Chunks per stage, which the argument tells by the layers of each."""
+        if self.vpp_layers is None or self.layers is None:
+            return "1"
+        return str(max(self.layers // ((self.degrees.pp or 1) * self.vpp_layers), 1))
+
+
+_READERS: dict[type, Reader] = {int: count, str: str}
+_FIELDS = columns_of(MegatronTest, _READERS)
+
+
+def has_tests(header: Sequence[str]) -> bool:
+    """Whether line 1 of a table names the columns of these tests."""
+    return set(header) >= MARKS
+
+
+def read_tests(path: Path) -> tuple[PublishedRow | RefusedRow, ...]:
+    """The runs of the tests; a line that is none is kept with its reason.
+
+    Raises:
+        InputError: no readable table, or no row of it can be read.
+    """
+    read = read_typed_csv(path, MegatronTest, _FIELDS, list)
+    return tuple(each.row if isinstance(each, MegatronTest) else each for each in read)
+
+
+def unread_columns(header: Sequence[str]) -> tuple[str, ...]:
+    """Columns of such a table that nothing reads."""
+    return tuple(name for name in header if name and name not in _FIELDS)

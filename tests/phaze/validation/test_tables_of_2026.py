@@ -1,0 +1,211 @@
+"""Tables of 2026: Megatron-LM's tests, mixtures by their dimensions, figures of memory, and what
+recipes keep in fewer bits."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from complete_run import row_with
+from unpriced import no_plan_of_ours
+
+from GraphExtractor.models.dimensions import parse_dimensions
+from phaze.validation.assumptions import Assumptions, Notes
+from phaze.validation.megatron_tests import GPT_VOCABULARY, SOURCE
+from phaze.validation.published_words import memory_in
+from phaze.validation.records import ValidationReport
+from phaze.validation.run import validate
+from phaze.validation.run_model import matrices_of, model_of
+from phaze.validation.runs import columns_not_read, read_runs
+from phaze.validation.translation import translated
+from phaze.validation.typed_run import MemoryFigure, TypedRun
+from phaze_common.choices import Attention, MomentDtype, Precision, Recompute
+from phaze_common.errors import InputError
+from phaze_common.progress import SilentProgress
+from phaze_common.units import GIB
+from scripts.run_errors import family_of, figures
+
+TEST = {  # a test of Megatron-LM as its table has it
+    "test": "gpt/gpt3_mcore_te_tp1_pp4_vp1_resume_torch_dist_dist_optimizer",
+    "golden": "golden_values_dev_dgx_h100.json",
+    "device": "h100",
+    "nodes_gpus": "1x8",
+    "layers": "12",
+    "hidden": "512",
+    "heads": "8",
+    "seq": "1024",
+    "experts": "",
+    "topk": "",
+    "tp": "1",
+    "pp": "4",
+    "vpp_layers": "1",
+    "ep": "",
+    "mbs": "4",
+    "gbs": "32",
+    "recompute": "",
+    "modules": "",
+    "dist_opt": "True",
+    "bf16": "True",
+    "fp8": "",
+    "iteration_s_median": "0.102",
+    "mem_bytes_median": "552349184",
+    "mem_max_bytes": "2433476608",
+}
+
+
+def table_of(path: Path, *changes: dict[str, str]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(TEST))
+        writer.writeheader()
+        writer.writerows([TEST | change for change in changes])
+    return path
+
+
+def priced(path: Path, graphs: Path) -> ValidationReport:
+    return validate(path, None, None, None, graphs, SilentProgress(), no_plan_of_ours)
+
+
+def read(rules: Assumptions, **changes: object) -> TypedRun:
+    return translated(row_with(**({"parameters": None} | changes)), rules, Notes())
+
+
+def test_a_test_of_megatron_is_a_run(tmp_path: Path, rules: Assumptions) -> None:
+    local = {
+        "test": "gpt/gpt3_mcore_tp1_pp2",
+        "nodes_gpus": "2x4",
+        "pp": "2",
+        "vpp_layers": "",
+        "recompute": "full",
+        "dist_opt": "",
+        "bf16": "",
+    }
+    path = table_of(tmp_path / "tests.csv", {}, local)
+    first, second = (each.run for each in read_runs(path, rules))
+    assert (first.source, first.device, first.devices, first.family) == (SOURCE, "h100", 8, "gpt")
+    assert (first.interleave, first.zero_stage, first.vocabulary) == (3, 1, GPT_VOCABULARY)
+    assert (first.precision, first.attention) == (Precision.BF16, Attention.FLASH)
+    assert (first.iteration_s, first.memory_bytes) == (0.102, 2433476608)
+    assert first.memory_kind is MemoryFigure.LAST_STAGE
+    assert (second.interleave, second.zero_stage, second.recompute) == (1, 0, Recompute.FULL)
+    assert (second.devices, second.precision) == (8, Precision.FP16)
+    assert second.attention is Attention.EAGER
+    assert columns_not_read(path) == ("golden", "mem_bytes_median")
+
+
+def test_a_test_without_machines_or_of_a_mixture_says_why_it_is_not_predicted(
+    tmp_path: Path, graphs: Path
+) -> None:
+    mixture = {"test": "moe/gpt3_mcore_tp2_pp2_ep2_te", "experts": "4", "topk": "1", "ep": "2"}
+    path = table_of(tmp_path / "tests.csv", {}, {"nodes_gpus": ""}, mixture)
+    known, without, experts = priced(path, graphs).runs
+    assert not known.reason and known.predicted_memory_bytes is not None
+    assert known.memory_error == pytest.approx(0.0, abs=0.1)
+    assert "on how many devices" in without.reason or "dp" in without.reason
+    assert "mixture of experts" in experts.reason
+
+
+@pytest.mark.parametrize(
+    ("words", "unit", "kind"),
+    [
+        ("memory in GiB allocated; 162.29 GiB reserved", GIB / 1e9, MemoryFigure.ALLOCATED),
+        ("sampled at iteration 100; memory in GiB", GIB / 1e9, None),
+        ("memory in GB reserved", 1.0, MemoryFigure.RESERVED),
+        ("memory as allocated on the last stage", 1.0, MemoryFigure.LAST_STAGE),
+        ("all lighter lists of modules run out of memory", 1.0, None),
+        ("", 1.0, None),
+    ],
+)
+def test_units_of_memory_and_what_a_figure_counts(
+    words: str, unit: float, kind: MemoryFigure | None
+) -> None:
+    assert memory_in(words) == (unit, kind)
+
+
+def test_memory_in_gibibytes_is_read_as_such(rules: Assumptions) -> None:
+    run = read(rules, memory_bytes=80e9, notes="memory in GiB allocated")
+    assert run.memory_bytes == pytest.approx(80 * GIB)
+    assert run.memory_kind is MemoryFigure.ALLOCATED
+
+
+BY_NAME: dict[str, object] = {
+    **{"layers": None, "hidden": None, "heads": None, "ffn": None, "vocabulary": None},
+    "gpu": "H100",
+    "framework": "NeMo",
+    "precision": "bf16",
+}
+
+
+@pytest.mark.parametrize(
+    ("model", "billions", "active"),
+    [("GPT OSS 120B", 117, 5.1), ("gpt_oss_20b", 21, 3.6), ("Grok 1 314b BF16", 314, 86)],
+)
+def test_mixtures_that_dimensions_spell_out(
+    rules: Assumptions, model: str, billions: float, active: float
+) -> None:
+    """As many parameters as their makers say, in all and, but for the embedding, for a token."""
+    run = read(rules, **BY_NAME, model=model)
+    found, dimensions = model_of(run, 4096, rules, Notes()), parse_dimensions(run.model)
+    assert dimensions is not None and found.experts and found.layers == dimensions.layers
+    looked_up = dimensions.vocabulary * dimensions.hidden
+    assert (found.active_parameters - looked_up) / 1e9 == pytest.approx(active, rel=0.03)
+    matrices = matrices_of(dimensions)
+    routed = matrices.routed(dimensions.experts, dimensions.ffn)
+    every = matrices.total(dimensions.layers, dimensions.layers, routed)
+    assert every / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_a_mixture_of_another_depth_is_read_and_one_of_other_experts_refused(
+    rules: Assumptions,
+) -> None:
+    deep = read(rules, **BY_NAME, model="Grok 1 314b")
+    shallow = read(rules, **BY_NAME | {"layers": 4}, model="Grok 1 314b Dev FP8")
+    found = [model_of(each, 4096, rules, Notes()) for each in (deep, shallow)]
+    assert [each.layers for each in found] == [64, 4]
+    per_layer = (found[0].active_parameters - found[1].active_parameters) / 60
+    assert per_layer == pytest.approx(2 * 3 * 6144 * 32768 + 6144 * (6144 + 1024) * 2, rel=0.01)
+    with pytest.raises(InputError, match="says 16 experts, but .* has 8"):
+        read(rules, **BY_NAME, model="Grok 1", experts=16)
+    with pytest.raises(InputError, match="experts that is not listed"):
+        read(rules, **BY_NAME | {"hidden": 4096}, model="Grok 1")
+    folded = replace(deep, degrees=replace(deep.degrees, tp=4, etp=1))
+    with pytest.raises(InputError, match="divided over 1 devices where the rest is over tp 4"):
+        model_of(folded, 4096, rules, Notes())
+
+
+def test_recipes_keep_gradients_and_moments_in_fewer_bits(rules: Assumptions) -> None:
+    bridge = {
+        **BY_NAME,
+        "framework": "NeMo 26.04 container / Megatron-Bridge v0.4.0",
+        "source": "Megatron-Bridge 26.04 performance summary",
+    }
+    deepseek = read(rules, **bridge, model="DeepSeekV3")
+    qwen = read(rules, **bridge, model="Qwen3_30B_a3B")
+    assert (deepseek.gradient_bytes, deepseek.moment_dtype) == (2, MomentDtype.BF16)
+    assert (qwen.gradient_bytes, qwen.moment_dtype) == (2, None)
+
+
+def test_releases_of_a_table_are_one_family() -> None:
+    same = "Megatron-Bridge performance summary"
+    assert {
+        family_of(f"Megatron-Bridge {each} performance summary") for each in ("26.04", "26.04.01")
+    } == {same}
+    assert family_of("dgxc-benchmarking v24.11.1") == "dgxc-benchmarking"
+    assert family_of("MaxText configs README (v5p)") == "MaxText configs README (v5p)"
+
+
+def test_figures_of_a_family() -> None:
+    interval = {"nominal": 0.8, "low_s": 0.5, "high_s": 2.0}
+    run = {
+        "skipped": False,
+        "error": 0.2,
+        "measured_s": 1.0,
+        "memory_error": None,
+        "fits": True,
+        "time_intervals": [interval],
+    }
+    other = run | {"error": -0.4, "measured_s": 3.0, "memory_error": 0.1, "fits": False}
+    found = figures([run, other, {"skipped": True}])
+    assert (found["runs"], found["priced"]) == ("3", "2")
+    assert (found["error"], found["bias"], found["inside 80 %"]) == ("30.0%", "-10.0%", "50.0%")
+    assert (found["width"], found["too large"]) == ("x4.0", "1 (50.0%)")
+    assert (found["memory runs"], found["memory error"]) == ("1", "10.0%")
