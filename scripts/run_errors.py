@@ -60,19 +60,19 @@ def main() -> None:
 def document_of(file: Path) -> dict[str, Any]:
     """What ``phaze validate --format json`` prints of a table, or printed into ``file``."""
     if file.suffix == ".json":
-        document: dict[str, Any] = json.loads(file.read_text())
-        return document
-    from phaze.report.tables.validation_tables import report_json
-    from phaze.settings.folders import folders_of
-    from phaze.validation.run import validate
-    from phaze_common.progress import SilentProgress
+        content = file.read_bytes()
+    else:
+        from phaze.report.tables.validation_tables import report_json
+        from phaze.settings.folders import folders_of
+        from phaze.validation.run import validate
+        from phaze_common.progress import SilentProgress
 
-    def unpriced(plan: Path, database: Path) -> Any:
-        raise AssertionError("tables of published runs have no plan files")
+        def unpriced(plan: Path, database: Path) -> Any:
+            raise AssertionError("tables of published runs have no plan files")
 
-    graphs = folders_of(None).graphs
-    report = validate(file, None, None, None, graphs, SilentProgress(), unpriced)
-    document = json.loads(report_json(report))
+        graphs = folders_of(None).graphs
+        content = report_json(validate(file, None, None, None, graphs, SilentProgress(), unpriced))
+    document: dict[str, Any] = json.loads(content)
     return document
 
 

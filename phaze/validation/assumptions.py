@@ -46,11 +46,11 @@ class Framework:
     usual one. ``general`` names stand for many programs: a more particular one in the source or the
     notes counts before them. A ``title`` names a paper that compares others with its own: it counts
     where the framework is named so, or not at all. One with a ``source`` is that paper's own
-    program, whatever the framework is called there. ``of_model`` counts where the model is named
-    with it, as collections of several programs' benchmarks do. ``gradient_bytes`` are per parameter
-    by number format, where the software has others, ``moment_dtype`` is the format of the
-    optimizer's moments where it is not fp32; ``overlap_...`` None leaves it to the software.
-    ``recompute`` are the modes that it has.
+    program, whatever the framework is called there; so it is where its ``notes`` are found in those
+    of a run. ``of_model`` counts where the model is named with it, as collections of several
+    programs' benchmarks do. ``gradient_bytes`` are per parameter by number format, where the
+    software has others, ``moment_dtype`` is the format of the optimizer's moments where it is not
+    fp32; ``overlap_...`` None leaves it to the software. ``recompute`` are the modes that it has.
     """
 
     name: str
@@ -69,6 +69,7 @@ class Framework:
     general: bool = False
     title: bool = False
     source: str | None = None
+    notes: str | None = None
     of_model: bool = False
     overlap_gradients: bool | None = None
     overlap_tensor: bool | None = None
@@ -180,7 +181,7 @@ class Assumptions:
         possible = self._possible(self.year_of(row), number_format, row.model)
         for each in possible:
             of_model = each.of_model and _is_in(each.pattern, row.model)
-            if of_model or _is_in(each.source, row.source):
+            if of_model or _is_in(each.source, row.source) or _is_in(each.notes, row.notes):
                 return each
         words = _ONLY_LIKE.sub(" ", row.framework).strip()
         own = first_found(possible, words)

@@ -27,6 +27,9 @@ _SELECTIVE = _words(
     "selective selectively partial partially attention attn core sel "
     "norm layernorm act moe mla mlp modules"
 )
+# a module that is most of a block, whose recomputation is nearest to that of all
+_MOST_OF_A_BLOCK = re.compile(r"(?<!\w)moe(?!\w)")
+_OFFLOADED_LAYERS = re.compile(r"activation offload (\d+) layers")
 _NO_MODULES = re.compile(r"\[\s*\]|modules empty")
 _REMAT = re.compile(r"remat_policy=(\w*)")
 _KEPT = re.compile(r"(\w+)=(?:device|offload)")
@@ -56,8 +59,8 @@ _GRADIENTS = re.compile(
     r"\b(?:(fp32|float32)|fp16|bf16|float16|bfloat16)[- ](?:main[- ])?(?:gradients?|grads?)\b"
 )
 _MEMORY = re.compile(
-    r"\bmemory (?:in (?P<unit>gib|gb)\b ?)?(?:as )?(?P<kind>allocated|reserved)?(?P<last> on the last "
-    r"stage)?"
+    r"\bmemory (?:in (?P<unit>gib|gb)\b ?)?(?:as )?(?P<kind>allocated|reserved)?"
+    r"(?P<last> on the last stage)?"
 )
 _NO_FLASH = re.compile(
     r"(?:\bno|without|w/o|\bnon?t?|no fused)[- ]?flash|unfused attention|eager "
@@ -103,7 +106,7 @@ _FLAG: Mapping[str, bool | Recompute] = dict.fromkeys(_NO, False) | dict.fromkey
 
 def recompute_in(text: str) -> Recompute | None:
     """Recomputation: ``none (mostly)`` is none, ``full (every layer)`` full, ``selective (attention
-    only)`` selective."""
+    only)`` selective. Of modules by name the nearest mode: full where they are most of a block."""
     number = number_in(text)
     if number is not None:  # of layers that are recomputed
         return Recompute.FULL if number else Recompute.NONE
@@ -115,6 +118,8 @@ def recompute_in(text: str) -> Recompute | None:
     if _NO_MODULES.search(text):
         return Recompute.NONE
     found = _first(text, _RECOMPUTE)
+    if found is Recompute.SELECTIVE and _MOST_OF_A_BLOCK.search(text):
+        return Recompute.FULL
     return found if isinstance(found, Recompute) else None
 
 
@@ -169,6 +174,12 @@ def gradient_bytes_in(text: str) -> int | None:
     """Bytes of gradients where their format is named."""
     found = _GRADIENTS.search(text.lower())
     return None if found is None else 4 if found[1] else 2
+
+
+def offloaded_layers_in(text: str) -> int:
+    """Layers whose activations are said to be kept in host memory."""
+    found = _OFFLOADED_LAYERS.search(text.lower())
+    return 0 if found is None else int(found[1])
 
 
 def memory_in(text: str) -> tuple[float, MemoryFigure | None]:

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass, replace
 
 from Estimator.plans.degrees import UniformPlan
+from Estimator.plans.offload import Offload
 from Estimator.plans.state_formats import StateFormats
 from phaze.validation.assumptions import Assumptions, Notes
 from phaze.validation.records import Assumption
@@ -58,6 +59,7 @@ def possible_plans(
         overlap_tensor=run.overlap_tensor,
         interleave=(run.interleave or 1) if degrees.pp > 1 else 1,
         state_formats=StateFormats(moment_dtype=run.moment_dtype),
+        offload=Offload(activations=run.offloaded_activations or 0.0),
     )
     # embedding and head count as blocks where the blocks alone do not make equal chunks
     stage_layers = None

@@ -19,6 +19,7 @@ from phaze.validation.published_words import (
     gradient_bytes_in,
     is_nothing,
     memory_in,
+    offloaded_layers_in,
     precision_in,
     recompute_in,
     stated_stage_in,
@@ -69,11 +70,23 @@ def translated(
             device = None
     run = _on_network(run, row, rules, device, notes)
     run = with_defaults(run, framework, device, notes)
+    run = _offloaded(run, row, notes)
     run = _counted(run, row, framework, rules)
     run = replace(
         run, global_batch_samples=_samples(row, run, notes), interleave=_interleave(row, run, notes)
     )
     return _timed_by_tokens(run, row, notes)
+
+
+def _offloaded(run: TypedRun, row: PublishedRow, notes: Notes) -> TypedRun:
+    """With the part of activations whose layers are said to be kept in host memory."""
+    offloaded = offloaded_layers_in(row.overlap)
+    layers = run.layers or (find_model(run.model).layers if is_listed(run.model) else None)
+    if not offloaded or layers is None:
+        return run
+    part = round(min(offloaded / layers, 1.0), 4)
+    notes.assume("words", f"activations of {part:.0%} of the layers are kept in host memory")
+    return replace(run, offloaded_activations=part)
 
 
 def with_defaults(

@@ -163,7 +163,7 @@ def test_a_mixture_of_another_depth_is_read_and_one_of_other_experts_refused(
     assert [each.layers for each in found] == [64, 4]
     per_layer = (found[0].active_parameters - found[1].active_parameters) / 60
     assert per_layer == pytest.approx(2 * 3 * 6144 * 32768 + 6144 * (6144 + 1024) * 2, rel=0.01)
-    with pytest.raises(InputError, match="says 16 experts, but .* has 8"):
+    with pytest.raises(InputError, match=r"says 16 experts, but .* has 8"):
         read(rules, **BY_NAME, model="Grok 1", experts=16)
     with pytest.raises(InputError, match="experts that is not listed"):
         read(rules, **BY_NAME | {"hidden": 4096}, model="Grok 1")
