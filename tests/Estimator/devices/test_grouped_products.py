@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from statistics import mean, median
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -185,3 +186,48 @@ def test_products_of_experts_are_those_measured_as_far_as_plain_ones_are(
     assert len(found) >= 12
     assert mean(map(abs, found)) < most
     assert abs(mean(found)) < most
+
+
+# Fused layers of experts of inference in CUTLASS kernels (aiconfigurator): of an L40S and a GB200
+# nothing was fitted to.
+
+
+@pytest.mark.parametrize(
+    ("name", "measured_as"),
+    [(each, each) for each in ("gb200", "l40s")]
+    + [("b200", "b200_sxm"), ("h100", "h100_sxm"), ("h200", "h200_sxm")],
+)
+def test_fused_layers_of_experts_are_those_measured(
+    name: str, measured_as: str, shared_data: Path
+) -> None:
+    path, on = shared_data / "kernels_2026" / "grouped_gemm.parquet", device(name)
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    table = pd.read_parquet(path)
+    table = table[
+        (table.device_name == measured_as)
+        & (table.distribution == "balanced")
+        & (table.moe_dtype == "bfloat16")
+        & table.kernel_source.str.contains("cutlass")
+        # as in training: most experts on a device, none cut into strips, no fixed costs
+        & (table.moe_ep_size <= 2)
+        & (table.inter_size // table.moe_tp_size >= 256)
+        & (table.latency >= 0.2)
+    ]
+    found = []
+    for row in table.itertuples():
+        experts, inner = row.num_experts // row.moe_ep_size, row.inter_size // row.moe_tp_size
+        routed, hidden = row.num_tokens * row.topk // row.moe_ep_size, row.hidden_size
+        products = (
+            Gemm(experts, -(-routed // experts), hidden, 2 * inner),
+            Gemm(experts, -(-routed // experts), inner, hidden),
+        )
+        moved = 2 * (3 * routed * inner + routed * hidden + routed // row.topk * hidden)
+        predicted_s = moved / on.memory.stream_bytes_per_s() + 4 * on.launch.gap.value
+        predicted_s += sum(
+            grouped_time(each, on, "bfloat16", 2, KERNEL).seconds for each in products
+        )
+        found.append(predicted_s / (row.latency * 1e-3) - 1)
+    assert len(found) > 15
+    assert abs(median(found)) < 0.15
+    assert mean(map(abs, found)) < 0.2
