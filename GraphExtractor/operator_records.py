@@ -161,6 +161,10 @@ class Collective:
         return panels + self.group_size - math.gcd(panels, self.group_size)
 
 
+# of ``GraphExtractor.experts``: tokens to rows by expert and back, and the same backward
+PERMUTATIONS = frozenset({"gather_rows", "sum_rows", "sum_rows_backward"})
+
+
 @dataclass(frozen=True)
 class Operator:
     """One priced unit of work.
@@ -210,6 +214,18 @@ class Operator:
     def model_flops(self) -> float:
         """Those of them that are the model's."""
         return self.model_share * self.flops
+
+    @property
+    def permutes_rows(self) -> bool:
+        """Whether it brings tokens into the order of their experts, or back."""
+        return self.name.split("+")[0].rpartition(".")[2] in PERMUTATIONS
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it is the products of several experts with weights of their own: other products
+        of a batch, those of heads, read no parameters and make no gradients of them."""
+        of_weights = self.parameter_bytes > 0 or self.yields is Yields.WEIGHT_GRADIENT
+        return of_weights and any(each.batch > 1 for each in self.gemms)
 
     @property
     def ring(self) -> int:

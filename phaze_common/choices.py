@@ -108,6 +108,17 @@ class PipelineSchedule(StrEnum):
     INTERLEAVED = "interleaved"
 
 
+class CudaGraphs(StrEnum):
+    """Which kernels of a layer are replayed as CUDA graphs, which costs the host nothing."""
+
+    NONE = "none"
+    ATTENTION = "attn"
+    ROUTER = "router"  # of experts, and what prepares the exchange of their tokens
+    ATTENTION_ROUTER = "attn_router"
+    LAYER = "layer"
+    ITERATION = "iteration"  # with embedding and head
+
+
 class Optimizer(StrEnum):
     """Optimizers whose bytes per parameter are known (``Estimator/plans/policies.yaml``)."""
 

@@ -62,7 +62,8 @@ class MatrixEngine:
     ``attention_backward`` are what fused attention reaches of ``efficiency``, ``formats`` what
     number formats reach of it that fall behind the others. ``variation`` is the standard deviation
     of the time of arithmetic among devices of the kind, part of the mean: no two chips need the
-    same power for a clock.
+    same power for a clock. ``exposed`` is the part of the shorter of arithmetic and traffic that
+    does not run beside the longer where experts with weights of their own are multiplied.
     """
 
     peak: Annotated[dict[str, Quantity], "FLOP/s"]
@@ -80,6 +81,8 @@ class MatrixEngine:
     attention_kernels: dict[str, AttentionShares] = field(default_factory=dict)
     operand_bandwidth: Annotated[Quantity | None, "fraction"] = None
     variation: Annotated[Quantity | None, "fraction"] = None  # None: all devices are alike
+    # None: as its framework says (``GroupedProducts``)
+    exposed: Annotated[Quantity | None, "fraction"] = None
 
     def reached(self, number_format: str, sustained: bool, year: int | None = None) -> float:
         """Fraction of the peak that large products reach, alone or ``sustained`` in training, with

@@ -33,7 +33,7 @@ ROUNDED = 1e-4  # to which errors of fits are written
 USUAL_ATTENTION = "flash_2"  # that devices are described with
 MAY_BE_ZERO = frozenset(
     {"gap", "alone", "floor", "host_issue", "between_iterations"}
-    | {"fill", "variation", "reserved_memory", "accumulation"}
+    | {"fill", "variation", "reserved_memory", "accumulation", "exposed"}
 )
 
 
@@ -124,7 +124,7 @@ def check_software(software: Software, source: Path | str) -> None:
     if software.contention is not None:
         check_contention(software.contention, source)
     _check_quantities(software, file, "")
-    for key in ("attention", "sharding"):
+    for key in ("attention", "sharding", "grouped"):
         _check_quantities(getattr(software, key), file, f"{key}.")
     _check_functions(software.fused_tails, file, "fused_tails")
     _check_functions(software.composed, file, "composed")

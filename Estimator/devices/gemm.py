@@ -7,11 +7,11 @@ tiles and splits the fastest is taken, as the library's heuristics would.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from Estimator.devices.device import Device
-from Estimator.devices.software import AttentionKernel
+from Estimator.devices.software import AttentionKernel, GroupedProducts
 from GraphExtractor.graph import Gemm
 from GraphExtractor.score_mask import ScoreMask
 
@@ -51,18 +51,67 @@ def product_time(
 
     One that is ``added`` to what is in memory reads that too.
     """
-    engine, memory = device.matrix, device.memory
-    alone = memory.efficiency if engine.operand_bandwidth is None else engine.operand_bandwidth
-    bytes_per_s = (
-        memory.bandwidth.value * (engine.batched_bandwidth if gemm.batch > 1 else alone).value
-    )
+    engine = device.matrix
+    share = engine.batched_bandwidth.value if gemm.batch > 1 else _alone_bandwidth(device)
     elements = gemm.m * gemm.k + gemm.k * gemm.n + (1 + added) * gemm.m * gemm.n
     operands = float(element_bytes * gemm.batch * elements)
-    processors = int(engine.processors.value)
     reached = engine.reached(number_format, sustained, year)
+    best, best_s = None, math.inf
+    for time in _tilings(gemm, device, number_format, reached, operands, share):
+        if best is None or time.seconds < best_s:
+            best, best_s = time, time.seconds
+    assert best is not None  # a device has tiles (checked when it is read)
+    return best
+
+
+def grouped_time(
+    gemm: Gemm,
+    device: Device,
+    number_format: str,
+    element_bytes: int,
+    kernel: GroupedProducts,
+    *,
+    sum_bytes: float | None = None,
+    year: int | None = None,
+) -> ProductTime:
+    """Time of the products of several experts with weights of their own, without launch; its
+    ``traffic_s`` is that of all.
+
+    Tiles of all experts share waves, but products start and end one by one: of arithmetic and
+    traffic the shorter does not run all beside the longer. Products that add to sums in memory move
+    ``sum_bytes`` of each element of the result.
+    """
+    stated = device.matrix.exposed
+    exposed = (kernel.exposed if stated is None else stated).value
+    result_bytes = element_bytes if sum_bytes is None else sum_bytes
+    operands = float(element_bytes * gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n))
+    operands += result_bytes * gemm.batch * gemm.m * gemm.n
+    reached = device.matrix.reached(number_format, sustained=True, year=year)
+    share, best = _alone_bandwidth(device), None
+    for time in _tilings(gemm, device, number_format, reached, operands, share):
+        whole_s = time.seconds + exposed * min(time.arithmetic_s, time.traffic_s)
+        if best is None or whole_s < best.traffic_s:
+            best = ProductTime(time.arithmetic_s, whole_s)
+    assert best is not None
+    return best
+
+
+def _alone_bandwidth(device: Device) -> float:
+    """Part of the memory bandwidth at which one product reads its operands."""
+    stated = device.matrix.operand_bandwidth
+    return (device.memory.efficiency if stated is None else stated).value
+
+
+def _tilings(
+    gemm: Gemm, device: Device, number_format: str, reached: float, operands: float, share: float
+) -> Iterator[ProductTime]:
+    """Times with each tile and split of k, at ``reached`` of the peak; ``operands`` are bytes that
+    move at a ``share`` of the bandwidth."""
+    engine = device.matrix
+    bytes_per_s = device.memory.bandwidth.value * share
+    processors = int(engine.processors.value)
     flops_per_s = device.peak_flops(number_format) / processors * reached
     fill = engine.fill.value * fill_factor(device, number_format)
-    best, best_s = None, math.inf
     partial_bytes = PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n
     for tile in engine.tiles:
         tile_flops_per_s = flops_per_s * tile.efficiency
@@ -74,12 +123,7 @@ def product_time(
             waves = math.ceil(tiles * split / processors)
             arithmetic_s = waves * 2 * tile.m * tile.n * steps / tile_flops_per_s
             added_up = split if split > 1 else 0
-            traffic_s = (operands + partial_bytes * added_up) / bytes_per_s
-            seconds = max(arithmetic_s, traffic_s)
-            if best is None or seconds < best_s:
-                best, best_s = (arithmetic_s, traffic_s), seconds
-    assert best is not None  # a device has tiles (checked when it is read)
-    return ProductTime(*best)
+            yield ProductTime(arithmetic_s, (operands + partial_bytes * added_up) / bytes_per_s)
 
 
 def fill_factor(device: Device, number_format: str) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from Estimator.cost_model import OperatorCostModel, OperatorCosts, PieceTimes, PricedOperators
 from Estimator.devices.device import Device
 from Estimator.devices.functions import PARALLEL_SCANS, SCAN_OPERATIONS, traffic_bytes
-from Estimator.devices.gemm import ProductTime, attention_time, product_time
+from Estimator.devices.gemm import ProductTime, attention_time, grouped_time, product_time
 from Estimator.devices.software import Software
 from Estimator.ring_attention import ring_merge, ring_messages, ring_piece
 from GraphExtractor.graph import (
@@ -28,6 +28,7 @@ from GraphExtractor.graph import (
 )
 from GraphExtractor.score_mask import mask_of
 from phaze_common.array_types import FloatArray, IntArray
+from phaze_common.choices import Precision
 from phaze_common.errors import InputError
 from phaze_common.files import content_key
 from phaze_common.records import to_json
@@ -114,6 +115,19 @@ class DeviceModel(OperatorCostModel):
     def configurations(self) -> int:
         """The one device."""
         return 1
+
+    @property
+    def unseen_host_s(self) -> tuple[float, float]:
+        """Seconds of the host for a pass through a layer with experts that no operator shows: up to
+        the counts of tokens, and behind them."""
+        grouped = self.software.grouped
+        stated = (None, None) if grouped is None else (grouped.routing, grouped.dispatch)
+        routing, dispatch = (0.0 if each is None else each.value for each in stated)
+        return routing, dispatch
+
+    @cached_property
+    def _precision(self) -> Precision:
+        return next(each for each in Precision if each.matrix_format == self.number_format)
 
     @property
     def fingerprint(self) -> str:
@@ -213,18 +227,21 @@ class DeviceModel(OperatorCostModel):
         element_bytes = _element_bytes(operator)
         number_format = self.number_format
         # batches are experts, else heads
-        of_weights = operator.parameter_bytes or operator.yields is Yields.WEIGHT_GRADIENT
-        if number_format in REDUCED_FORMATS and operator.gemms[0].batch > 1 and not of_weights:
+        if (
+            number_format in REDUCED_FORMATS
+            and operator.gemms[0].batch > 1
+            and not operator.grouped
+        ):
             number_format = REDUCED_FORMATS[number_format]
         if operator.streamed:
             (gemm,) = operator.gemms
             made = self._in_panels(gemm, operator, panels, number_format, element_bytes)
         else:
-            times = (
-                self._kernel(self._product_time(gemm, number_format, element_bytes))
+            kernels = (
+                self._kernel_of(gemm, operator, number_format, element_bytes)
                 for gemm in operator.gemms
             )
-            made = InPieces(sum(times, KernelTime()))
+            made = InPieces(sum(kernels, KernelTime()))
         made = replace(made, after=made.after + self._quantised(operator, number_format))
         if self.software.eager:
             return replace(made, after=made.after + self._one_by_one(operator))
@@ -241,6 +258,30 @@ class DeviceModel(OperatorCostModel):
             others -= raw
         tail = self._stream(raw + others, tuple(work.function for work in tails))
         return replace(made, after=made.after + tail)
+
+    def _kernel_of(
+        self, gemm: Gemm, operator: Operator, number_format: str, element_bytes: int
+    ) -> KernelTime:
+        """One product, or those of several experts: kernels that the host issues one by one, or
+        one."""
+        kernel = self.software.grouped
+        if kernel is None or not operator.grouped:
+            return self._kernel(self._product_time(gemm, number_format, element_bytes))
+        adds = operator.yields is Yields.WEIGHT_GRADIENT and self.software.product_adds
+        sum_bytes = 2 * self.software.gradient_bytes_in(self._precision) if adds else None
+        time = grouped_time(
+            gemm,
+            self.device,
+            number_format,
+            element_bytes,
+            kernel,
+            sum_bytes=sum_bytes,
+            year=self.software.year,
+        )
+        made = self._kernel(time)
+        if kernel.issue is None or self.software.blocks:
+            return made
+        return replace(made, host_s=gemm.batch * kernel.issue.value)
 
     def _in_panels(
         self, gemm: Gemm, operator: Operator, panels: int, number_format: str, element_bytes: int
@@ -348,6 +389,9 @@ class DeviceModel(OperatorCostModel):
             if arithmetic_s > 0.0:
                 traffic_s = traffic / self.device.memory.stream_bytes_per_s(functions)
                 return self._launched(arithmetic_s, max(traffic_s - arithmetic_s, 0.0))
+        if operator.permutes_rows and self.software.grouped is not None:
+            share = self.software.grouped.permutation.value
+            return self._launched(0.0, traffic / (share * self.device.memory.bandwidth.value))
         return self._stream(traffic, functions)
 
     def _in_steps(self, operator: Operator) -> float:

@@ -42,6 +42,25 @@ class Composed:
 
 
 @dataclass(frozen=True)
+class GroupedProducts:
+    """How the layers of experts, which have weights of their own, are run.
+
+    In their products the part ``exposed`` of the shorter of arithmetic and traffic does not run
+    beside the longer, on devices that do not say it themselves. The host needs ``issue`` for the
+    product of each expert (None: one kernel runs those of all). Tokens are brought into the order
+    of their experts and back at the part ``permutation`` of the memory bandwidth. In each pass a
+    layer takes the host, beside the kernels of its operators, ``routing`` for what surrounds the
+    router up to the counts of tokens, and ``dispatch`` for what follows up to their sum.
+    """
+
+    exposed: Annotated[Quantity, "fraction"]
+    permutation: Annotated[Quantity, "fraction"]
+    issue: Annotated[Quantity | None, "s"] = None
+    routing: Annotated[Quantity | None, "s"] = None
+    dispatch: Annotated[Quantity | None, "s"] = None
+
+
+@dataclass(frozen=True)
 class Sharding:
     """What ZeRO stage 3 costs beyond its traffic.
 
@@ -91,6 +110,7 @@ class Software:
     eager: bool = False
     quantisation: Annotated[Quantity | None, "bytes"] = None  # None: nothing
     sharding: Sharding | None = None  # None: as its traffic
+    grouped: GroupedProducts | None = None  # of experts; None: as one batched product
     # by precision, where another
     gradient_bytes_of: Annotated[dict[str, Quantity], "bytes"] = field(default_factory=dict)
     # of gradients kept beside those, per parameter; None: none
@@ -118,6 +138,11 @@ class Software:
         spare = 0.0 if self.fragmentation is None else self.fragmentation.value
         one_by_one = self.eager and not self.joined_loss
         return Keeping(in_fp8, self.joins, one_by_one, self.loss_in_place, spare=spare)
+
+    @property
+    def product_adds(self) -> bool:
+        """Whether products of weight gradients add to those of earlier micro-batches themselves."""
+        return self.accumulation.value == 0.0
 
     def gradient_bytes_in(self, precision: Precision) -> float:
         """Bytes of a parameter's gradient in the data-parallel reduction of a training in

@@ -15,6 +15,7 @@ from Estimator.plans.state_formats import AS_USUAL, StateFormats
 from GraphExtractor.graph_key import GraphKey
 from phaze_common.choices import (
     Attention,
+    CudaGraphs,
     GroupOrder,
     KeyExchange,
     LayoutName,
@@ -421,6 +422,21 @@ class PlanHeader:
             usual=StageCuts.BETWEEN,
         ),
     ] = StageCuts.BETWEEN
+    cuda_graphs: Annotated[
+        CudaGraphs,
+        Axis(
+            "kernels that are replayed as CUDA graphs, so that the host does not issue them one by "
+            "one: of attention, of the router of experts, of both, of whole layers or of the "
+            "iteration",
+            "none",
+            hardware=Hardware.DEVICES,
+            title="CUDA graphs",
+            phrase="CUDA graphs ({})",
+            decides_first=Decides.LAYER_COSTS,
+            values=CudaGraphs,
+            usual=CudaGraphs.NONE,
+        ),
+    ] = CudaGraphs.NONE
     state_formats: StateFormats = AS_USUAL  # number formats of gradients and optimizer state
 
     @property

@@ -17,6 +17,7 @@ from Estimator.cost_model import PieceTimes
 from Estimator.devices.operator_cost import REDUCED_FORMATS, DeviceModel
 from Estimator.network.cluster import Cluster
 from Estimator.plans.groups import DeviceGroups, GroupNetwork, GroupNetworks, LayerGroups
+from Estimator.plans.host_parts import REPLAYED, HostPart, parts_of
 from Estimator.plans.layer_costs import (
     FloatArray,
     LayerCosts,
@@ -42,7 +43,9 @@ from GraphExtractor.graph import (
     OperatorKind,
     Recompute,
 )
+from phaze_common.choices import CudaGraphs
 
+HOST = 3  # field of ``PassCosts``
 _FORWARD, _RECOMPUTE, _BACKWARD = "forward", "recompute", "backward"
 
 
@@ -61,20 +64,24 @@ class PassWork:
     """One pass through a layer: fields of ``PassCosts``, and what groups make of the others."""
 
     alone_s: FloatArray  # (5,)
+    host_s: FloatArray  # of ``alone_s``, by ``HostPart``
     collectives: tuple[tuple[int, Collective, int], ...]  # field of PassCosts, and how often
     streaming: tuple[_Streaming, ...]
 
-    def priced(self, networks: _Networks, panels: int) -> FloatArray:
+    def priced(self, networks: _Networks) -> FloatArray:
         """All fields of ``PassCosts``, shape (9, ways in which groups lie)."""
         total = np.zeros((9, len(networks)))
         total[: len(self.alone_s)] = self.alone_s[:, None]
+        if networks.graphs is not CudaGraphs.NONE:
+            issued = [part not in REPLAYED[networks.graphs] for part in HostPart]
+            total[HOST] = self.host_s[issued].sum()
         for column, collective, times in self.collectives:
             total[column] += times * networks.seconds(collective)
         for each in self.streaming:
             first_s, other_s = each.pieces.first_s, each.pieces.other_s
             pieces = PieceTimes(np.full(len(networks), first_s), np.full(len(networks), other_s))
             total[each.column] += each.times * exposed_s(
-                each.operator, pieces, networks.seconds, panels
+                each.operator, pieces, networks.seconds, networks.panels
             )
         return total
 
@@ -86,6 +93,7 @@ class _Networks:
         self, groups: Sequence[LayerGroups], network: Callable[[DeviceGroups], GroupNetwork]
     ) -> None:
         self.groups, self._network = tuple(groups), network
+        self.panels, self.graphs = groups[0].panels, groups[0].graphs
         self._networks: dict[CollectiveGroup, GroupNetworks] = {}
 
     def __len__(self) -> int:
@@ -125,14 +133,12 @@ class DeviceCosts:
         self, graph: ModelGraph, recompute: Recompute, groups: Sequence[LayerGroups]
     ) -> LayerCosts:
         """The same with one configuration for each of ``groups``, whose products all run in as many
-        panels.
+        panels, and whose graphs replay the same kernels.
 
         Raises:
             PhazeError: some are of other sizes than the graph was made for.
         """
-        return self._work(graph, groups).costs(
-            recompute, _Networks(groups, self._network), groups[0].panels
-        )
+        return self._work(graph, groups).costs(recompute, _Networks(groups, self._network))
 
     def model_times(
         self, graph: ModelGraph, recompute: Recompute, groups: Sequence[LayerGroups]
@@ -142,9 +148,7 @@ class DeviceCosts:
         Raises:
             PhazeError: some are of other sizes than the graph was made for.
         """
-        return self._work(graph, groups).model_times(
-            recompute, _Networks(groups, self._network), groups[0].panels
-        )
+        return self._work(graph, groups).model_times(recompute, _Networks(groups, self._network))
 
     def _work(self, graph: ModelGraph, groups: Sequence[LayerGroups]) -> _GraphWork:
         for each in groups:
@@ -178,8 +182,9 @@ class _GraphWork:
         self._model_of_ends = model.outside_blocks
         self._keeping = model.software.keeping(in_fp8=model.number_format in REDUCED_FORMATS)
 
-    def costs(self, recompute: Recompute, networks: _Networks, panels: int) -> LayerCosts:
+    def costs(self, recompute: Recompute, networks: _Networks) -> LayerCosts:
         """Costs of all layers whose groups communicate over ``networks``."""
+        panels = networks.panels
         distinct, _ = self._layers(recompute)
         if (recompute, panels) not in self._sizes:
             self._sizes[recompute, panels] = layer_sizes(
@@ -187,7 +192,7 @@ class _GraphWork:
             )
 
         def passes(name: str) -> PassCosts:
-            columns = [self._pass(name, each, panels).priced(networks, panels) for each in distinct]
+            columns = [self._pass(name, each, panels).priced(networks) for each in distinct]
             return PassCosts(*np.stack(columns, axis=2))
 
         accumulation_s = np.array([self._accumulation_s(each) for each in distinct])
@@ -201,7 +206,7 @@ class _GraphWork:
             accumulation_s=np.broadcast_to(accumulation_s, (len(networks), len(distinct))),
         )
 
-    def model_times(self, recompute: Recompute, networks: _Networks, panels: int) -> StageTimes:
+    def model_times(self, recompute: Recompute, networks: _Networks) -> StageTimes:
         """What a stage of all layers takes over each of ``networks``."""
         distinct, sequence = self._layers(recompute)
         times = [(distinct[place], count) for place, count in Counter(sequence).items()]
@@ -211,10 +216,10 @@ class _GraphWork:
             run = tuple(
                 (each if name == _RECOMPUTE else each.index, count) for each, count in times
             )
-            asked = name, run, networks.groups, panels
+            asked = name, run, networks.groups
             if asked not in self._totals:
-                works = [(self._pass(name, each, panels), count) for each, count in times]
-                costs = _repeated(works).priced(networks, panels)
+                works = [(self._pass(name, each, networks.panels), count) for each, count in times]
+                costs = _repeated(works).priced(networks)
                 self._totals[asked] = pass_totals(PassCosts(*costs))
             return self._totals[asked]
 
@@ -234,23 +239,32 @@ class _GraphWork:
                 _RECOMPUTE: lambda: run_again(layer, moded.mode),
                 _BACKWARD: lambda: layer.backward.operators,
             }[name]()
-            model = self._model_of_ends if moded.index in self._ends else self._model
+            is_end = moded.index in self._ends
+            model = self._model_of_ends if is_end else self._model
             beyond_s = model.run_again_s if name == _RECOMPUTE and operators else 0.0
             counted = panels if any(each.streamed for each in operators) else 1
-            self._passes[key] = self._pass_work(tuple(operators), model, counted, beyond_s)
+            ends = (HostPart.ENDS,) * len(operators)
+            parts = ends if is_end else parts_of(operators, layer)
+            self._passes[key] = self._pass_work(tuple(operators), parts, model, counted, beyond_s)
         return self._passes[key]
 
 
 def pass_work(
-    operators: Iterable[Operator], model: DeviceModel, panels: int, beyond_s: float = 0.0
+    operators: Sequence[Operator],
+    parts: Sequence[HostPart],
+    model: DeviceModel,
+    panels: int,
+    beyond_s: float = 0.0,
 ) -> PassWork:
-    """Sums over a layer's ``operators``, ``beyond_s`` besides; what streams stays apart."""
-    alone_s = np.array([0.0, 0.0, beyond_s, 0.0, 0.0])
+    """Sums over a layer's ``operators``, which belong to ``parts``, ``beyond_s`` besides; what
+    streams stays apart."""
+    alone_s, host_s = np.array([0.0, 0.0, beyond_s, 0.0, 0.0]), np.zeros(len(HostPart))
     collectives = Counter[tuple[int, Collective]]()
     streaming = []
-    for operator in operators:
+    for operator, part in zip(operators, parts, strict=True):
         time = model.operator_time(operator, panels)
         alone_s[:4] += time.arithmetic_s, time.memory_s, time.launch_s, time.host_s
+        host_s[part] += time.host_s
         if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV) and not operator.streamed:
             alone_s[4] += time.device_s
         if operator.collective is not None:
@@ -259,20 +273,34 @@ def pass_work(
         if operator.streamed:
             pieces = model.piece_times(operator, panels)
             streaming.append(_Streaming(operator, pieces, _column_of(operator.streamed[0])))
+    through = zip(operators, parts, strict=True)
+    if any(part is HostPart.EXPERTS and each.gemms for each, part in through):
+        routing_s, experts_s = model.unseen_host_s
+        alone_s[HOST] += routing_s + experts_s
+        host_s[HostPart.ROUTER] += routing_s
+        host_s[HostPart.EXPERTS] += experts_s
     return PassWork(
-        alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming)
+        alone_s,
+        host_s,
+        tuple((*each, times) for each, times in collectives.items()),
+        tuple(streaming),
     )
 
 
 def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
-    alone_s, collectives, streaming = np.zeros(5), Counter[tuple[int, Collective]](), []
+    alone_s, host_s = np.zeros(5), np.zeros(len(HostPart))
+    collectives, streaming = Counter[tuple[int, Collective]](), []
     for work, times in works:
         alone_s += times * work.alone_s
+        host_s += times * work.host_s
         for column, collective, often in work.collectives:
             collectives[column, collective] += often * times
         streaming += [replace(each, times=each.times * times) for each in work.streaming]
     return PassWork(
-        alone_s, tuple((*each, times) for each, times in collectives.items()), tuple(streaming)
+        alone_s,
+        host_s,
+        tuple((*each, times) for each, times in collectives.items()),
+        tuple(streaming),
     )
 
 

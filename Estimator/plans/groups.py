@@ -27,6 +27,7 @@ from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind
 from phaze_common.array_types import FloatArray
+from phaze_common.choices import CudaGraphs
 
 WHOLE_ON_EACH_LEVEL = (CollectiveKind.ALL_TO_ALL, *FROM_ONE_OR_TO_ONE)
 
@@ -97,14 +98,15 @@ ALONE = DeviceGroups((), (0,))
 
 @dataclass(frozen=True)
 class LayerGroups:
-    """The groups that communicate within a layer, and in how many ``panels`` they do beside the
-    products of a 2D layout."""
+    """The groups that communicate within a layer, in how many ``panels`` they do beside the
+    products of a 2D layout, and which of its kernels CUDA ``graphs`` replay."""
 
     tensor: DeviceGroups = ALONE
     context: DeviceGroups = ALONE  # that share the tokens of sequences
     experts: DeviceGroups = ALONE
     tensor2: DeviceGroups = ALONE  # along the second axis of a 2D layout
     panels: int = 1
+    graphs: CudaGraphs = CudaGraphs.NONE
 
     def of(self, group: CollectiveGroup) -> DeviceGroups:
         """Those that take part in collectives of ``group``."""
@@ -119,11 +121,12 @@ class LayerGroups:
 def layer_groups(plan: UniformPlan, cluster: Cluster, first: int = 0) -> LayerGroups:
     """Groups of ``plan``, on devices from ``first`` on, that communicate within a layer, told apart
     by what they cost."""
+    how = plan.panels, plan.cuda_graphs
     if isinstance(plan.group_order, Assignment):
         assigned = plan.group_order.over(len(cluster.tiers))
         axes = assigned.tp, assigned.sequence, assigned.ep, assigned.tp2
         tensor, context, experts, tensor2 = (_rectangle(parts) for parts in axes)
-        return LayerGroups(tensor, context, experts, tensor2, plan.panels)
+        return LayerGroups(tensor, context, experts, tensor2, *how)
     tp, rows, sequence, devices = plan.tp, plan.tp2, plan.sequence_devices, plan.devices
 
     def evenly(degree: int, stride: int) -> DeviceGroups:
@@ -137,7 +140,7 @@ def layer_groups(plan: UniformPlan, cluster: Cluster, first: int = 0) -> LayerGr
     if plan.ep > 1:
         inside, outside = divided_levels(plan)
         experts = _evenly(inside, (*_stages(plan), *outside), devices, cluster, first)
-    return LayerGroups(evenly(tp, 1), evenly(sequence, tp), experts, evenly(rows, tp), plan.panels)
+    return LayerGroups(evenly(tp, 1), evenly(sequence, tp), experts, evenly(rows, tp), *how)
 
 
 def replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> DeviceGroups:

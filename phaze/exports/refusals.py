@@ -10,7 +10,14 @@ from Estimator.plans.assignment import AXES, Assignment
 from Estimator.plans.offload import Offload
 from Estimator.plans.state_formats import StateFormats
 from phaze.exports.launch import Launch, UnsupportedPlan, unsupported
-from phaze_common.choices import GroupOrder, MomentDtype, StageCuts, StateDtype, TensorLayout
+from phaze_common.choices import (
+    CudaGraphs,
+    GroupOrder,
+    MomentDtype,
+    StageCuts,
+    StateDtype,
+    TensorLayout,
+)
 
 # what FSDP2 and ZeRO-Infinity move to the host together
 ON_HOST = Offload(optimizer=1.0, gradients=1.0, weights=1.0)
@@ -128,6 +135,13 @@ def sequence_parallel(launch: Launch, program: str) -> Refusals:
     if launch.degrees.sequence_parallel and launch.degrees.tp > 1:
         what = f"{program} has no sequence parallelism beside tensor parallelism"
         yield unsupported(what, sequence_parallel=False)
+
+
+def cuda_graphs(launch: Launch, program: str) -> Refusals:
+    """Kernels that are replayed as CUDA graphs."""
+    if (graphs := launch.degrees.cuda_graphs) is not CudaGraphs.NONE:
+        what = f"{program} has no CUDA graphs of layers ({graphs.value})"
+        yield unsupported(what, cuda_graphs=CudaGraphs.NONE.value)
 
 
 def formats_but(launch: Launch, program: str, own: StateFormats) -> Refusals:

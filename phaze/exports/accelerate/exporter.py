@@ -219,6 +219,7 @@ REFUSALS = (
     partial(refusals.pipeline, program=NAME),
     refusals.cut_layers,
     partial(refusals.experts, program=NAME),
+    partial(refusals.cuda_graphs, program=NAME),
     partial(refusals.sequence_parallel, program=NAME),
     refusals.divided_heads,
     _numbers,

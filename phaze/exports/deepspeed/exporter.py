@@ -271,6 +271,7 @@ REFUSALS = (
     refusals.cut_layers,
     _sequences,
     partial(refusals.experts, program="its file"),
+    partial(refusals.cuda_graphs, program="its file"),
     partial(refusals.sequence_parallel, program="it"),
     refusals.divided_heads,
     _numbers,

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import find_model
 from phaze.exports.launch import Launch
+from phaze.exports.megatron_lm.cuda_graphs import SCOPES, implementation
 from phaze.exports.megatron_lm.formats import BARE, state_options
 from phaze.exports.megatron_lm.layout import is_even, layout_string
 from phaze.exports.megatron_lm.limits import pipeline_inner
 from phaze.exports.options import Option, options
 from phaze.exports.shape import DecoderShape, Positions
-from phaze_common.choices import KeyExchange, Precision, StateDtype
+from phaze_common.choices import CudaGraphs, KeyExchange, Precision, StateDtype
 
 # of Transformer Engine; Megatron's help calls the first allgather, which Transformer Engine does
 # not know
@@ -211,6 +212,14 @@ def _overlap(launch: Launch) -> Iterator[Option]:
     if launch.overlap_tensor and degrees.sequence_parallel and degrees.tp > 1:
         why = "priced so: gathers and scatters run piece by piece beside products"
         yield Option("tp-comm-overlap", "", why)
+    graphs = degrees.cuda_graphs
+    if graphs is not CudaGraphs.NONE:
+        why = f"the plan's CUDA graphs ({graphs.value}): the host does not issue these kernels"
+        yield Option("cuda-graph-impl", implementation(graphs), why)
+        yield Option("te-rng-tracker", "", "graphs need random numbers that they can replay")
+    if SCOPES.get(graphs):
+        why = "what they replay"
+        yield Option("cuda-graph-scope", " ".join(SCOPES[graphs]), why)
 
 
 def _numbers(launch: Launch) -> Iterator[Option]:

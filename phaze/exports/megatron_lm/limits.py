@@ -26,6 +26,7 @@ from Estimator.plans.assignment import Assignment
 from Estimator.plans.pipeline.schedule import PipelineSchedule
 from GraphExtractor.graph import Attention
 from phaze.exports.launch import Launch, unsupported
+from phaze.exports.megatron_lm.cuda_graphs import graph_limits
 from phaze.exports.megatron_lm.formats import format_limits
 from phaze.exports.refusals import Refusals
 from phaze.exports.shape import DecoderShape, Positions
@@ -211,5 +212,5 @@ def _shape(launch: Launch) -> DecoderShape:
 
 CHECKS = (
     *(_kind, _of_model, _stages, _widths, _sequences, _experts),
-    *(_arithmetic, format_limits, _sharding, _order, _batch, _nodes),
+    *(_arithmetic, format_limits, graph_limits, _sharding, _order, _batch, _nodes),
 )

@@ -10,12 +10,13 @@ from GraphExtractor.models.base import LanguageModelFamily
 from GraphExtractor.models.registry import find_model
 from phaze.exports.bash.simple_commands import DECLARING
 from phaze.exports.megatron_lm.commands import COUNTED_BY, PROCESSES
+from phaze.exports.megatron_lm.cuda_graphs import graphs_of
 from phaze.exports.megatron_lm.flags import SETTINGS, Flags, flags_of
 from phaze.exports.megatron_lm.known_arguments import known_arguments
 from phaze.exports.megatron_lm.model import blocks_of, model_of
 from phaze.exports.megatron_lm.pipeline import blocks_of_chunks, chunks_of, predicts_further
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
-from phaze_common.choices import GroupOrder
+from phaze_common.choices import CudaGraphs, GroupOrder
 from phaze_common.errors import InputError
 
 PROGRAM = "Megatron-LM"
@@ -86,6 +87,9 @@ def read(
     settings |= _optimizer(flags)
     if tp > 1:
         settings["overlap_tensor"] = flags.has("tp-comm-overlap")
+    graphs = _cuda_graphs(flags)
+    if graphs is not CudaGraphs.NONE:
+        settings["cuda_graphs"] = graphs.value
     if cp > 1 and "exchange" not in flags.given:
         settings["exchange"] = _exchange(flags)
     if flags.has("use-tp-pp-dp-mapping"):
@@ -356,6 +360,18 @@ def _optimizer(flags: Flags) -> dict[str, object]:
             others = "a part from 0 to 1, or give --offload"
             raise flags.refused("optimizer-offload-fraction", part, others)
         found["offload"] = ["optimizer" if float(part) == 1.0 else f"optimizer={float(part)!r}"]
+    return found
+
+
+def _cuda_graphs(flags: Flags) -> CudaGraphs:
+    """What is replayed, by today's names and by those before; where no plan says it, why."""
+    usual = "transformer_engine" if flags.has("external-cuda-graph") else "none"
+    usual = "local" if flags.has("enable-cuda-graph") else usual
+    name = flags.named("cuda-graph-modules", "cuda-graph-scope")
+    chosen, scope = flags.text("cuda-graph-impl", usual), flags.words(name)
+    found = graphs_of(chosen, scope)
+    if found is CudaGraphs.NONE and chosen != "none":
+        flags.usual[name] = "replays a part that is not told apart; priced without graphs"
     return found
 
 

@@ -30,7 +30,7 @@ from phaze.exports.launch_batches import devices_of_a_replica
 from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import Expression, Made, parsed
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
-from phaze_common.choices import GroupOrder
+from phaze_common.choices import CudaGraphs, GroupOrder
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import parse_yaml
 
@@ -378,6 +378,9 @@ def _overlaps(given: _Given) -> dict[str, object]:
     for setting, paths in switches.items():
         if given.first(*paths) is not None:
             found[setting] = given.flag(*paths)
+    graphs = _cuda_graphs(given)
+    if graphs is not CudaGraphs.NONE:
+        found["cuda_graphs"] = graphs.value
     backend = given.text("model.attention_backend").rpartition(".")[2]
     if backend:
         found["attention"] = "eager" if backend in ("unfused", "local") else "flash"
@@ -387,6 +390,18 @@ def _overlaps(given: _Given) -> dict[str, object]:
     if reduced is not None and not truth(reduced, "grad_reduce_in_fp32"):
         found["gradient_dtype"] = "bf16"
     return found
+
+
+def _cuda_graphs(given: _Given) -> CudaGraphs:
+    """What is replayed, by today's names and by those before."""
+    from phaze.exports.megatron_lm.cuda_graphs import graphs_of
+
+    usual = "transformer_engine" if given.flag("model.external_cuda_graph") else "none"
+    usual = "local" if given.flag("model.enable_cuda_graph") else usual
+    scope = given.first("model.cuda_graph_modules", "model.cuda_graph_scope")
+    parts = scope if isinstance(scope, list) else [scope] if scope else []
+    chosen = given.text("model.cuda_graph_impl") or usual
+    return graphs_of(chosen, [str(each).rpartition(".")[2] for each in parts])
 
 
 def _stages(given: _Given, found: Mapping[str, object]) -> dict[str, object]:

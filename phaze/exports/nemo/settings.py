@@ -14,12 +14,13 @@ from phaze.exports.megatron_lm.arguments import (
     shape_of,
     vocabulary_multiple,
 )
+from phaze.exports.megatron_lm.cuda_graphs import SCOPES, implementation
 from phaze.exports.megatron_lm.formats import state_options
 from phaze.exports.megatron_lm.layout import is_even, layout_string
 from phaze.exports.megatron_lm.limits import pipeline_inner
 from phaze.exports.options import Option, options
 from phaze.exports.shape import Positions
-from phaze_common.choices import Precision
+from phaze_common.choices import CudaGraphs, Precision
 
 FORMATS = {
     Precision.BF16: "bfloat16",
@@ -105,6 +106,13 @@ def model_settings(launch: Launch) -> Iterator[Option]:
         yield Option("recompute_modules", "['core_attn']", "core attention alone")
     backend = f"AttnBackend.{BACKENDS[plan.attention]}"
     yield Option("attention_backend", backend, f"the plan's attention {plan.attention.value}")
+    graphs = degrees.cuda_graphs
+    if graphs is not CudaGraphs.NONE:
+        yield from options(f"""
+            cuda_graph_impl {implementation(graphs)!r} # the host does not issue what graphs replay
+            cuda_graph_scope {list(SCOPES[graphs])} # the plan's CUDA graphs: {graphs.value}
+            use_te_rng_tracker True # graphs need random numbers that they can replay
+        """)
     if degrees.zero_stage > 1:
         why = "Megatron-FSDP adds up gradients itself"
         yield Option("gradient_accumulation_fusion", "False", why)
@@ -194,7 +202,9 @@ def records(launch: Launch) -> Iterator[Record]:
         f"ckpt_format {written!r} # nothing is written until save is set",
     )
     yield record("logger", "LoggerConfig", "log_interval 1 # every iteration, with its time")
-    yield record("rng", "RNGConfig", "seed 1234 # any")
+    replayed = launch.degrees.cuda_graphs is not CudaGraphs.NONE
+    tracker = (Option("te_rng_tracker", "True", "as of the model"),) if replayed else ()
+    yield record("rng", "RNGConfig", "seed 1234 # any", *tracker)
 
 
 def _optimizer(launch: Launch) -> Iterator[Option]:

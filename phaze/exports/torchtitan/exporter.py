@@ -160,6 +160,7 @@ def files(launch: Launch) -> tuple[ExportedFile, ...]:
 REFUSALS = (
     refusals.two_axes,
     refusals.cut_layers,
+    partial(refusals.cuda_graphs, program="it"),
     _model,
     _training,
     partial(refusals.formats_but, program="it", own=refusals.IN_FP32),

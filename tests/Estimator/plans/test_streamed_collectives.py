@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from Estimator.cost_model import PieceTimes
 from Estimator.plans.device_costs import pass_work
+from Estimator.plans.host_parts import HostPart
 from Estimator.plans.layer_costs import PassCosts
 from Estimator.plans.streams import exposed_s
 from GraphExtractor.graph import (
@@ -27,6 +28,7 @@ from GraphExtractor.graph import (
     VectorWork,
     Yields,
 )
+from phaze_common.choices import CudaGraphs
 from tests.builders.operators_by_hand import ring_operator
 from tests.builders.training_cases import device_model
 
@@ -139,6 +141,9 @@ def test_nothing_is_exposed_where_nothing_streams() -> None:
 class Links:
     """A network that takes as long for every kind."""
 
+    panels: int
+    graphs: CudaGraphs = CudaGraphs.NONE
+
     def __len__(self) -> int:
         return 1
 
@@ -148,7 +153,8 @@ class Links:
 
 def priced(operator: Operator, panels: int) -> dict[str, float]:
     """A pass of nothing else, by its fields."""
-    found = pass_work([operator], device_model(), panels).priced(Links(), panels)  # type: ignore[arg-type]
+    work = pass_work([operator], [HostPart.REST], device_model(), panels)
+    found = work.priced(Links(panels))  # type: ignore[arg-type]
     return dict(zip((each.name for each in fields(PassCosts)), found[:, 0].tolist(), strict=True))
 
 

@@ -17,6 +17,7 @@ from Estimator.plans.state_formats import StateFormats
 from phaze.exports.registry import HOMES, exporter
 from phaze_common.choices import (
     Attention,
+    CudaGraphs,
     KeyExchange,
     MomentDtype,
     Precision,
@@ -75,6 +76,7 @@ ANOTHER: Mapping[str, Mapping[str, Any]] = {
     "overlap_gradients": {"overlap_gradients": False},
     "overlap_tensor": {"overlap_tensor": False},
     "stage_cuts": {"stage_cuts": StageCuts.INSIDE},
+    "cuda_graphs": {"cuda_graphs": CudaGraphs.ATTENTION},
     "gradient_dtype": {"state_formats": StateFormats(gradient_dtype=StateDtype.BF16)},
     "moment_dtype": {"state_formats": StateFormats(moment_dtype=MomentDtype.BF16)},
     "main_weight_dtype": {"state_formats": StateFormats(main_weight_dtype=StateDtype.BF16)},

@@ -312,6 +312,16 @@ OTHER_VALUES: dict[
         (NEMO, "model.pipeline_model_parallel_layout", "Et*5|t*7L"),
         (NEMO, "model.context_parallel_size", 2),
         (BRIDGE, "model.cp_comm_type", "p2p"),
+        *((BRIDGE, f"model.{name}_cuda_graph", True) for name in ("enable", "external")),
+        (BRIDGE, "model.cuda_graph_impl", "full_iteration"),
+        *(
+            (
+                changed(BRIDGE, "model.cuda_graph_impl", "local"),
+                f"model.cuda_graph_{name}",
+                ["attn"],
+            )
+            for name in ("scope", "modules")
+        ),
         (NEMO, "model.expert_model_parallel_size", 2),
         (NEMO, "model.sequence_parallel", False),
         (NEMO, "model.activations_checkpoint_granularity", "full"),

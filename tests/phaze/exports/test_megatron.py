@@ -31,7 +31,7 @@ from phaze.exports.megatron_lm.exporter import script
 from phaze.exports.megatron_lm.pipeline import layout_chunks
 from phaze.exports.nemo.exporter import EXPORTER as BRIDGE
 from phaze.exports.shape import decoder_shape
-from phaze_common.choices import GroupOrder, KeyExchange, Precision, TensorLayout
+from phaze_common.choices import CudaGraphs, GroupOrder, KeyExchange, Precision, TensorLayout
 from phaze_common.errors import InputError
 
 PLANS = 1000
@@ -467,6 +467,23 @@ REFUSED: dict[str, tuple[Launch, str, dict[str, object] | None]] = {
         "pp 2 interleaved stages",
         {"global_batch_size": 64},
     ),
+    "graphs of experts": (
+        launch_of(replace(PLAIN, tp=1, cuda_graphs=CudaGraphs.LAYER), MIXTURE),
+        "as many tokens for each",
+        {"cuda_graphs": "attn_router"},
+    ),
+    "graphs of no router": (
+        launch_of(replace(PLAIN, cuda_graphs=CudaGraphs.ATTENTION_ROUTER)),
+        "no router of experts",
+        {"cuda_graphs": "attn"},
+    ),
+    "graphs of what is run again": (
+        launch_of(
+            replace(PLAIN, cuda_graphs=CudaGraphs.LAYER, recompute=Recompute.FULL),
+        ),
+        "run again as a whole",
+        {"cuda_graphs": "none"},
+    ),
     "nodes": (
         launch_of(replace(PLAIN, dp=5, global_batch_size=60)),
         "do not fill nodes of 8",
@@ -532,6 +549,15 @@ def expected_settings(launch: Launch) -> dict[str, object]:
     found |= {"exchange": degrees.exchange.value} if degrees.cp > 1 else {}
     found |= {"group_order": GroupOrder.PIPELINE_INNER.value} if inner else {}
     return found if ends else {**found, "stage_layers": counts}
+
+
+@pytest.mark.parametrize("graphs", CudaGraphs)
+def test_graphs_are_read_back(graphs: CudaGraphs) -> None:
+    whole = graphs in (CudaGraphs.LAYER, CudaGraphs.ITERATION)
+    model = GPT if whole else MIXTURE
+    launch = launch_of(replace(PLAIN, tp=1, cuda_graphs=graphs), model)
+    assert LM.unsupported(launch) is None
+    assert settings_of(text_of(launch)).get("cuda_graphs", "none") == graphs.value
 
 
 def test_scripts_are_read_back() -> None:
@@ -614,6 +640,18 @@ READ = {
     "--use-megatron-fsdp --data-parallel-sharding-strategy optim": {"zero_stage": 1},
     "--bf16 --fp8-format e4m3": {"precision": "fp8"},
     "--attention-backend local": {"attention": "eager"},
+    "--cuda-graph-impl transformer_engine --cuda-graph-scope attn": {"cuda_graphs": "attn"},
+    "--cuda-graph-impl local --cuda-graph-modules moe_router moe_preprocess": {
+        "cuda_graphs": "router"
+    },
+    "--cuda-graph-impl local --cuda-graph-modules attn mlp moe_router": {
+        "cuda_graphs": "attn_router"
+    },
+    "--cuda-graph-impl local --cuda-graph-scope full_iteration": {"cuda_graphs": "iteration"},
+    "--cuda-graph-impl full_iteration": {"cuda_graphs": "iteration"},
+    "--external-cuda-graph": {"cuda_graphs": "layer"},
+    "--enable-cuda-graph --cuda-graph-scope full": {"cuda_graphs": "layer"},
+    "--cuda-graph-scope attn": {"cuda_graphs": None},
     "--bf16 --optimizer sgd --sgd-momentum 0.0": {"optimizer": "sgd", "precision": "bf16"},
 }
 
