@@ -104,7 +104,7 @@ def fill_loads(
     """Fill the loads of ``every`` configuration: as one stage and without data-parallel
     communication layers take no longer than in several.
 
-    ``times`` (rows, 16, kinds) are those of the stages, ``layers`` (rows, 16, layers) of the single
+    ``times`` (rows, 19, kinds) are those of the stages, ``layers`` (rows, 19, layers) of the single
     layers, ``members`` (nodes, layers) those of every node, ``fits`` (kinds,) the stages that fit
     in memory under some plan; ``alone_s`` is room for what single layers take, (layers,).
     """

@@ -30,7 +30,7 @@ from Estimator.plans.groups import LayerGroups, layer_groups
 from Estimator.plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import Machine
-from Estimator.plans.stage_totals import StageTimes, time_columns, times_of
+from Estimator.plans.stage_totals import TIME_COLUMNS, StageTimes, time_columns, times_of
 from Estimator.plans.uniform_plans import ORDERS
 from GraphExtractor.graph import (
     GraphKey,
@@ -345,7 +345,7 @@ class RandomHardware(Hardware):
             time_columns(self.at_least(self.costs(graph, mode, one)), 0).sum(axis=0)
             for one in groups
         ]
-        return times_of(np.array(each).reshape(-1, 16))
+        return times_of(np.array(each).reshape(-1, TIME_COLUMNS))
 
     def at_least(self, costs: LayerCosts) -> LayerCosts:
         """What ``costs`` can be at least."""
