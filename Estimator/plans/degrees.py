@@ -297,8 +297,8 @@ class PlanHeader:
     ``interleave`` is the number of model chunks per pipeline stage (virtual stages).
     ``group_order`` nests the groups over consecutive devices, or assigns so many devices of each
     axis to every tier of the network. ``overlap_gradients``, ``overlap_tensor``, ``dispatcher`` and
-    ``overlap_experts`` None leave it to the framework. With ``stage_cuts`` inside layers the parts of layers are what stages hold and
-    recompute as layers.
+    ``overlap_experts`` None leave it to the framework. With ``stage_cuts`` inside layers the parts
+    of layers are what stages hold and recompute as layers.
     """
 
     global_batch_size: Annotated[
@@ -441,7 +441,8 @@ class PlanHeader:
         ExpertOverlap | None,
         Axis(
             "what runs beside the exchange of tokens with experts: nothing, the experts that all "
-            "tokens meet, or another micro-batch, whose products of weight gradients may be delayed",
+            "tokens meet, or another micro-batch, of which products of weight gradients may be "
+            "delayed",
             "as the framework of the device does, else none",
             takes_all=True,
             title="overlap of experts' exchange",

@@ -85,8 +85,7 @@ class PassWork:
 class _Networks:
     """Prices the collectives of a graph for each of the ways in which its ``groups`` lie.
 
-    Tokens, of which so many meet an expert as ``routing`` says, all get there in one way; by the
-    ``usual`` dispatcher where nobody says.
+    Tokens, routed as ``routing`` says, all get to their experts by one ``dispatcher``.
     """
 
     def __init__(
@@ -94,12 +93,11 @@ class _Networks:
         groups: Sequence[LayerGroups],
         network: Callable[[DeviceGroups], GroupNetwork],
         routing: Routing,
-        usual: Dispatcher,
+        dispatcher: Dispatcher,
     ) -> None:
         self.groups, self._network = tuple(groups), network
-        self._routing, tokens = routing, self.groups[0].tokens
-        self._dispatcher = tokens.dispatcher or usual
-        self._in_fp8 = tokens.in_fp8
+        self._routing, self._dispatcher = routing, dispatcher
+        self._in_fp8 = self.groups[0].tokens.in_fp8
         self._networks: dict[CollectiveGroup, GroupNetworks] = {}
 
     def __len__(self) -> int:
@@ -172,8 +170,12 @@ class DeviceCosts:
         return work
 
     def _networks_of(self, work: _GraphWork, groups: Sequence[LayerGroups]) -> _Networks:
-        usual = self._model.software.dispatcher
-        return _Networks(groups, self._network, work.routing, usual)
+        dispatcher = groups[0].tokens.dispatcher or self._model.software.dispatcher
+        routing = work.routing
+        if dispatcher.per_node:
+            family = find_model(work.graph.key.model)
+            routing = replace(routing, most_nodes=family.chosen_groups)
+        return _Networks(groups, self._network, routing, dispatcher)
 
     def _network(self, groups: DeviceGroups) -> GroupNetwork:
         if groups not in self._networks:
@@ -304,8 +306,8 @@ def _accumulated(layer: LayerGraph) -> int:
 
 
 def routing_of(graph: ModelGraph) -> Routing:
-    """How the tokens of ``graph`` are routed, whose exchanges show how many rows a device sends for
-    those that it has."""
+    """To how many experts the tokens of ``graph`` go, whose exchanges show how many rows a device
+    sends for those that it has."""
     key = graph.key
     tokens = key.micro_batch_size * key.sequence_length / key.sequence_devices
     tokens /= key.tp if key.sequence_parallel else 1
@@ -313,7 +315,7 @@ def routing_of(graph: ModelGraph) -> Routing:
         for operator in layer.forward.operators:
             if operator.collective is not None and operator.collective.exchanges_tokens:
                 chosen = operator.reads[0].shape[0] / tokens
-                return Routing(max(chosen, 1.0), find_model(key.model).chosen_groups)
+                return Routing(max(chosen, 1.0))
     return Routing()
 
 
