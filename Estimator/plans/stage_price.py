@@ -414,15 +414,13 @@ def _hidden_part_s(exchange: ExpertRates, exchange_s: float, passes_s: float) ->
 
 
 @inlined
-def hidden_exchanges(
-    rates: PassRates, times: StageTimes, at: int, added_s: float
-) -> tuple[float, float]:
+def hidden_exchanges(rates: PassRates, times: StageTimes, at: int) -> tuple[float, float]:
     """Seconds of the exchanges of chunk ``at`` in forward and in backward passes that those of
     another micro-batch hide: forward ones beside backward passes and the other way round.
 
     Where products of weight gradients are delayed, those of backward passes hide beside them too:
     they take as long as the products of a forward pass. Exchanges that are run again hide nowhere,
-    nor do those of passes without another micro-batch beside them. ``added_s`` is what accumulates
+    nor do those of passes without another micro-batch beside them, nor beside what accumulates
     gradients.
     """
     exchange = rates.exchange
@@ -431,7 +429,7 @@ def hidden_exchanges(
     forward, again, back = times.forward, times.recompute, times.backward
     ahead_s, back_s = forward.expert_s[at], back.expert_s[at]
     forward_s = forward.device_s[at] - ahead_s
-    backward_s = again.device_s[at] - again.expert_s[at] + back.device_s[at] - back_s + added_s
+    backward_s = again.device_s[at] - again.expert_s[at] + back.device_s[at] - back_s
     delayed_s = forward.products_s[at] if exchange.delays else 0.0
     hidden_ahead_s = _hidden_part_s(exchange, ahead_s, backward_s - delayed_s)
     hidden_back_s = _hidden_part_s(exchange, back_s, forward_s + delayed_s)
@@ -514,7 +512,7 @@ def chunk_price(
     """The passes of a chunk with a ``share`` of its stage's layers, host memory apart."""
     gather_s, reduce_s = sync.gather_s * share, sync.reduce_s * share
     added_s = times.accumulation_s[chunk] * rates.accumulated
-    ahead_s, back_s = hidden_exchanges(rates, times, chunk, added_s)
+    ahead_s, back_s = hidden_exchanges(rates, times, chunk)
     forward = pass_of(rates, times.forward, chunk, -ahead_s, gather_s, layers)
     recompute = pass_of(rates, times.recompute, chunk, 0.0, 0.0, layers)
     backward = pass_of(rates, times.backward, chunk, added_s - back_s, gather_s + reduce_s, layers)

@@ -10,7 +10,15 @@ from Estimator.plans.assignment import AXES, Assignment
 from Estimator.plans.offload import Offload
 from Estimator.plans.state_formats import StateFormats
 from phaze.exports.launch import Launch, UnsupportedPlan, unsupported
-from phaze_common.choices import GroupOrder, MomentDtype, StageCuts, StateDtype, TensorLayout
+from phaze_common.choices import (
+    Dispatcher,
+    ExpertOverlap,
+    GroupOrder,
+    MomentDtype,
+    StageCuts,
+    StateDtype,
+    TensorLayout,
+)
 
 # what FSDP2 and ZeRO-Infinity move to the host together
 ON_HOST = Offload(optimizer=1.0, gradients=1.0, weights=1.0)
@@ -52,6 +60,20 @@ def cut_layers(launch: Launch) -> Refusals:
         yield unsupported("its stages are all trained alike")
     if tuple(layer for stage in launch.plan.stages for layer in stage.layers) != launch.layers:
         yield unsupported("its stages hold the layers in the order in which the model runs them")
+
+
+def other_exchanges(launch: Launch) -> Refusals:
+    """Experts whose tokens do not get to them by a plain all-to-all with nothing beside it."""
+    if launch.degrees.ep == 1:
+        return
+    if launch.dispatcher is not Dispatcher.ALLTOALL:
+        what = f"its files say no dispatcher {launch.dispatcher} of tokens"
+        yield unsupported(what, dispatcher=Dispatcher.ALLTOALL.value)
+    if launch.overlap_experts is not ExpertOverlap.NONE:
+        what = "its files let nothing run beside the exchange of tokens with experts"
+        yield unsupported(what, overlap_experts=ExpertOverlap.NONE.value)
+    if launch.degrees.dispatch_fp8:
+        yield unsupported("it sends tokens to experts as they are, not in fp8", dispatch_fp8=False)
 
 
 def part_batches(launch: Launch) -> Refusals:

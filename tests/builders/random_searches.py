@@ -45,6 +45,7 @@ from GraphExtractor.graph import (
 )
 from phaze_common.choices import (
     Combine,
+    ExpertOverlap,
     FrontAxis,
     GroupOrder,
     KeyExchange,
@@ -473,6 +474,7 @@ def random_software(random: Generator) -> Software:
         reserved_memory=reserved,
         gradient_bytes=gradient,
         contention=contention,
+        overlap_experts=tuple(ExpertOverlap)[round(100 * near) % len(ExpertOverlap)],
         **overlaps,
     )  # type: ignore[arg-type]
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import find_model
 from phaze.exports.launch import Launch
+from phaze.exports.megatron_lm.dispatch import dispatch_options, overlap_switches
 from phaze.exports.megatron_lm.formats import BARE, state_options
 from phaze.exports.megatron_lm.layout import is_even, layout_string
 from phaze.exports.megatron_lm.limits import pipeline_inner
@@ -129,8 +130,7 @@ def _model(launch: Launch) -> Iterator[Option]:
         yield Option(
             "moe-router-pre-softmax", "", "a softmax over one chosen expert has no gradient"
         )
-    why = "priced so: tokens go to their experts' devices and back"
-    yield Option("moe-token-dispatcher-type", "alltoall", why)
+    yield from dispatch_options(launch)
     if launch.plan.precision in (Precision.BF16, Precision.FP8):
         yield Option("moe-grouped-gemm", "", "priced so: one product for all experts of a device")
 
@@ -211,6 +211,8 @@ def _overlap(launch: Launch) -> Iterator[Option]:
     if launch.overlap_tensor and degrees.sequence_parallel and degrees.tp > 1:
         why = "priced so: gathers and scatters run piece by piece beside products"
         yield Option("tp-comm-overlap", "", why)
+    why = "priced so: beside the exchange of tokens with experts"
+    yield from (Option(name, "", why) for name in overlap_switches(launch))
 
 
 def _numbers(launch: Launch) -> Iterator[Option]:

@@ -27,6 +27,7 @@ from phaze.exports.given_keys import (
     written,
 )
 from phaze.exports.launch_batches import devices_of_a_replica
+from phaze.exports.megatron_lm.dispatch import USUAL_BACKEND, dispatcher_of, overlap_of
 from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import Expression, Made, parsed
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
@@ -378,6 +379,7 @@ def _overlaps(given: _Given) -> dict[str, object]:
     for setting, paths in switches.items():
         if given.first(*paths) is not None:
             found[setting] = given.flag(*paths)
+    found |= _expert_exchange(given)
     backend = given.text("model.attention_backend").rpartition(".")[2]
     if backend:
         found["attention"] = "eager" if backend in ("unfused", "local") else "flash"
@@ -386,6 +388,27 @@ def _overlaps(given: _Given) -> dict[str, object]:
     reduced = given.first("mixed_precision.grad_reduce_in_fp32", "ddp.grad_reduce_in_fp32")
     if reduced is not None and not truth(reduced, "grad_reduce_in_fp32"):
         found["gradient_dtype"] = "bf16"
+    return found
+
+
+def _expert_exchange(given: _Given) -> dict[str, object]:
+    """How tokens get to their experts, and what runs beside that, where it is said."""
+    found = dict[str, object]()
+    kind = given.text("model.moe_token_dispatcher_type")
+    if kind:
+        backend = given.text("model.moe_flex_dispatcher_backend") or USUAL_BACKEND
+        dispatcher = dispatcher_of(kind, backend)
+        if dispatcher is None:
+            given.untold["model.moe_token_dispatcher_type"] = "no dispatcher that is known"
+        else:
+            found["dispatcher"] = dispatcher.value
+    beside = "overlap_moe_expert_parallel_comm", "delay_wgrad_compute"
+    paths = [(f"comm_overlap.{name}", f"model.{name}") for name in beside]
+    paths.append(("model.moe_shared_expert_overlap",))
+    if any(given.first(*each) is not None for each in paths):
+        batches, delayed, shared = (given.flag(*each) for each in paths)
+        overlap = overlap_of(batches=batches, delayed=delayed, shared=shared)
+        found["overlap_experts"] = overlap.value
     return found
 
 
