@@ -42,10 +42,11 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
         self.tp, self.sequence_parallel = 1, False
         ranks = widths.query_rank, widths.key_rank
         self.qkv_a_proj = torch.nn.Linear(hidden, sum(ranks) + widths.rotary, bias=False)
-        self.q_a_layernorm, self.kv_a_layernorm = (
-            custom_operators.FusedRmsNorm(torch.nn.Parameter(torch.empty(rank))) if rank else None
-            for rank in ranks
-        )
+        norm = custom_operators.FusedRmsNorm
+        self.q_a_layernorm: Any = None
+        if widths.query_rank:
+            self.q_a_layernorm = norm(torch.nn.Parameter(torch.empty(widths.query_rank)))
+        self.kv_a_layernorm = norm(torch.nn.Parameter(torch.empty(widths.key_rank)))
         self._build_heads(hidden, heads)
 
     def _build_heads(self, hidden: int, heads: int) -> None:

@@ -152,6 +152,11 @@ class Collective:
     group_size: int
     group: CollectiveGroup = CollectiveGroup.TENSOR
 
+    @property
+    def exchanges_tokens(self) -> bool:
+        """Whether it takes tokens to the devices of their experts, or back."""
+        return self.kind is CollectiveKind.ALL_TO_ALL and self.group is CollectiveGroup.EXPERT
+
     def messages(self, panels: int) -> int:
         """Broadcasts or reductions that ``panels`` panels need, each from or to one member.
 

@@ -61,6 +61,40 @@ class KeyExchange(StrEnum):
     ULYSSES = "ulysses"
 
 
+class Dispatcher(StrEnum):
+    """How tokens get to the devices of their experts and back.
+
+    The plain ones send a copy for every expert that a token meets, or all tokens to all devices.
+    DeepEP (DeepSeek-AI 2025) and HybridEP (NVIDIA 2025) send one to every node with such experts,
+    which hands it on within.
+    """
+
+    ALLTOALL = "alltoall"
+    ALLGATHER = "allgather"
+    DEEPEP = "deepep"
+    HYBRIDEP = "hybridep"
+
+    @property
+    def per_node(self) -> bool:
+        """Whether a node gets a token once, however many of its experts this meets."""
+        return self in (Dispatcher.DEEPEP, Dispatcher.HYBRIDEP)
+
+
+class ExpertOverlap(StrEnum):
+    """What runs beside the exchange of tokens with the devices of experts."""
+
+    NONE = "none"
+    SHARED = "shared"  # the experts that all tokens meet
+    BATCHES = "batches"  # another micro-batch, of whose passes one goes the other way
+    # the same, with products of weight gradients left for where there is nothing else to compute
+    DELAYED = "delayed"
+
+    @property
+    def of_batches(self) -> bool:
+        """Whether it is another micro-batch."""
+        return self in (ExpertOverlap.BATCHES, ExpertOverlap.DELAYED)
+
+
 class Precision(StrEnum):
     """Number format of the matrix products; fp8 is for products with weights, the rest of such a
     step runs in bf16.

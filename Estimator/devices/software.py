@@ -7,7 +7,7 @@ from typing import Annotated
 from Estimator.network.contention import Contention
 from Estimator.quantity import Quantity
 from GraphExtractor.graph import Keeping
-from phaze_common.choices import Precision
+from phaze_common.choices import Dispatcher, ExpertOverlap, Precision
 
 NEWEST = 9999  # year of software whose libraries are those that devices state
 
@@ -132,6 +132,8 @@ class Software:
     # interleaved schedules of only pp micro-batches run all forward passes first
     whole_warm_up: bool = False
     blocks: bool = False  # the host waits for every kernel (CUDA_LAUNCH_BLOCKING=1)
+    dispatcher: Dispatcher = Dispatcher.ALLTOALL  # of tokens to experts
+    overlap_experts: ExpertOverlap = ExpertOverlap.NONE  # what runs beside their exchange
 
     def keeping(self, *, in_fp8: bool) -> Keeping:
         """What it makes of the bytes that a traced step keeps, in fp8 if that is trained in."""

@@ -16,6 +16,7 @@ import numpy as np
 from Estimator.network.cluster import Cluster
 from Estimator.network.costs import AlgorithmCost, AlgorithmCosts, CollectiveCosts
 from Estimator.network.crossings import Crossings, crossings, rectangle_crossings
+from Estimator.network.dispatchers import PerNode, per_node_costs
 from Estimator.network.exchange import library_exchange_costs, textbook_exchange_costs
 from Estimator.network.library import library_costs
 from Estimator.network.textbook import textbook_costs
@@ -44,16 +45,23 @@ def collective_s(
 
 @lru_cache(maxsize=4096)  # layers ask for the same few groups again and again
 def collective_costs(
-    kind: CollectiveKind, group_size: int, stride: int, cluster: Cluster, first: int = 0
+    kind: CollectiveKind,
+    group_size: int,
+    stride: int,
+    cluster: Cluster,
+    first: int = 0,
+    exchange: PerNode | None = None,
 ) -> tuple[AlgorithmCost, ...]:
     """The algorithms of a collective, of which the fastest for its size is used; one that costs
     nothing for a single device.
+
+    An all-to-all may be an ``exchange`` of routed tokens.
 
     Raises:
         InputError: the group does not fit on the cluster.
     """
     costs = collective_costs_of(
-        kind, np.array([group_size]), np.array([stride]), cluster, np.array([first])
+        kind, np.array([group_size]), np.array([stride]), cluster, np.array([first]), exchange
     )
     return (AlgorithmCost("none", 0.0, 0.0),) if group_size == 1 else costs.of_group(0)
 
@@ -64,6 +72,7 @@ def collective_costs_of(
     strides: IntArray,
     cluster: Cluster,
     first: IntArray | None = None,
+    exchange: PerNode | None = None,
 ) -> CollectiveCosts:
     """The algorithms of a collective over N groups; group n has ``group_sizes[n]`` devices that lie
     ``strides[n]`` apart.
@@ -87,10 +96,12 @@ def collective_costs_of(
         )
     # two devices stand in for one, which the formulas do not know
     crossed = crossings(np.maximum(group_sizes, 2), strides, cluster, starts)
-    return CollectiveCosts.of(_algorithms(kind, crossed, cluster), group_sizes == 1)
+    return CollectiveCosts.of(_algorithms(kind, crossed, cluster, exchange), group_sizes == 1)
 
 
-def rectangle_costs_of(kind: CollectiveKind, parts: IntArray, cluster: Cluster) -> CollectiveCosts:
+def rectangle_costs_of(
+    kind: CollectiveKind, parts: IntArray, cluster: Cluster, exchange: PerNode | None = None
+) -> CollectiveCosts:
     """The algorithms of a collective over N groups that lie evenly in the blocks of every tier;
     ``parts`` has shape (tiers, N).
 
@@ -100,21 +111,30 @@ def rectangle_costs_of(kind: CollectiveKind, parts: IntArray, cluster: Cluster) 
     alone = parts.prod(axis=0) == 1
     # stand in for one, as above
     two = np.where(alone & (np.arange(len(parts))[:, None] == 0), 2, parts)
-    return CollectiveCosts.of(_algorithms(kind, rectangle_crossings(two, cluster), cluster), alone)
+    crossed = rectangle_crossings(two, cluster)
+    return CollectiveCosts.of(_algorithms(kind, crossed, cluster, exchange), alone)
 
 
 @lru_cache(maxsize=4096)
 def rectangle_costs(
-    kind: CollectiveKind, parts: tuple[int, ...], cluster: Cluster
+    kind: CollectiveKind,
+    parts: tuple[int, ...],
+    cluster: Cluster,
+    exchange: PerNode | None = None,
 ) -> tuple[AlgorithmCost, ...]:
     """The algorithms of a collective over one such group, of which the fastest for its size is
     used."""
     if math.prod(parts) == 1:
         return (AlgorithmCost("none", 0.0, 0.0),)
-    return rectangle_costs_of(kind, np.array(parts, np.int64)[:, None], cluster).of_group(0)
+    found = rectangle_costs_of(kind, np.array(parts, np.int64)[:, None], cluster, exchange)
+    return found.of_group(0)
 
 
-def _algorithms(kind: CollectiveKind, crossed: Crossings, cluster: Cluster) -> list[AlgorithmCosts]:
+def _algorithms(
+    kind: CollectiveKind, crossed: Crossings, cluster: Cluster, exchange: PerNode | None
+) -> list[AlgorithmCosts]:
+    if exchange is not None:
+        return per_node_costs(crossed, exchange)
     if cluster.library is None:
         if kind is CollectiveKind.ALL_TO_ALL:
             return textbook_exchange_costs(crossed)

@@ -16,6 +16,8 @@ from GraphExtractor.graph_key import GraphKey
 from phaze_common.choices import (
     Attention,
     CudaGraphs,
+    Dispatcher,
+    ExpertOverlap,
     GroupOrder,
     KeyExchange,
     LayoutName,
@@ -295,9 +297,9 @@ class PlanHeader:
 
     ``interleave`` is the number of model chunks per pipeline stage (virtual stages).
     ``group_order`` nests the groups over consecutive devices, or assigns so many devices of each
-    axis to every tier of the network. ``overlap_gradients`` and ``overlap_tensor`` None leave it to
-    the framework. With ``stage_cuts`` inside layers the parts of layers are what stages hold and
-    recompute as layers.
+    axis to every tier of the network. ``overlap_gradients``, ``overlap_tensor``, ``dispatcher`` and
+    ``overlap_experts`` None leave it to the framework. With ``stage_cuts`` inside layers the parts
+    of layers are what stages hold and recompute as layers.
     """
 
     global_batch_size: Annotated[
@@ -407,6 +409,49 @@ class PlanHeader:
             decides_first=Decides.LAYER_COSTS,
             values=tuple[bool, ...],
             usual=(False,),
+        ),
+    ] = None
+    dispatcher: Annotated[
+        Dispatcher | None,
+        Axis(
+            "how tokens get to the devices of their experts: a copy for each expert, all tokens to "
+            "all devices, or one copy for each node that needs it (DeepEP, HybridEP)",
+            "as the framework of the device does, else alltoall",
+            takes_all=True,
+            title="dispatcher of tokens",
+            phrase="dispatcher {}",
+            of_framework=True,
+            decides_first=Decides.LAYER_COSTS,
+            values=tuple[Dispatcher, ...],
+            usual=(Dispatcher.ALLTOALL,),
+        ),
+    ] = None
+    dispatch_fp8: Annotated[
+        bool,
+        Axis(
+            "send tokens to their experts, and gradients of what these give back, in fp8",
+            "false",
+            takes_all=True,
+            title="dispatch in fp8",
+            phrase="dispatch in fp8",
+            decides_first=Decides.LAYER_COSTS,
+            usual=(False,),
+        ),
+    ] = False
+    overlap_experts: Annotated[
+        ExpertOverlap | None,
+        Axis(
+            "what runs beside the exchange of tokens with experts: nothing, the experts that all "
+            "tokens meet, or another micro-batch, of which products of weight gradients may be "
+            "delayed",
+            "as the framework of the device does, else none",
+            takes_all=True,
+            title="overlap of experts' exchange",
+            phrase="experts' exchange beside {}",
+            of_framework=True,
+            decides_first=Decides.LAYER_COSTS,
+            values=tuple[ExpertOverlap, ...],
+            usual=(ExpertOverlap.NONE,),
         ),
     ] = None
     stage_cuts: Annotated[

@@ -16,6 +16,7 @@ import numpy as np
 from Estimator.cost_model import PieceTimes
 from Estimator.devices.operator_cost import REDUCED_FORMATS, DeviceModel
 from Estimator.network.cluster import Cluster
+from Estimator.network.dispatchers import Routing
 from Estimator.plans.groups import DeviceGroups, GroupNetwork, GroupNetworks, LayerGroups
 from Estimator.plans.host_parts import REPLAYED, HostPart, parts_of
 from Estimator.plans.layer_costs import (
@@ -43,7 +44,8 @@ from GraphExtractor.graph import (
     OperatorKind,
     Recompute,
 )
-from phaze_common.choices import CudaGraphs
+from GraphExtractor.models.registry import find_model
+from phaze_common.choices import CudaGraphs, Dispatcher
 
 HOST = 3  # field of ``PassCosts``
 _FORWARD, _RECOMPUTE, _BACKWARD = "forward", "recompute", "backward"
@@ -87,13 +89,22 @@ class PassWork:
 
 
 class _Networks:
-    """Prices the collectives of a graph for each of the ways in which its ``groups`` lie."""
+    """Prices the collectives of a graph for each of the ways in which its ``groups`` lie.
+
+    Tokens, routed as ``routing`` says, all get to their experts by one ``dispatcher``.
+    """
 
     def __init__(
-        self, groups: Sequence[LayerGroups], network: Callable[[DeviceGroups], GroupNetwork]
+        self,
+        groups: Sequence[LayerGroups],
+        network: Callable[[DeviceGroups], GroupNetwork],
+        routing: Routing,
+        dispatcher: Dispatcher,
     ) -> None:
         self.groups, self._network = tuple(groups), network
         self.panels, self.graphs = groups[0].panels, groups[0].graphs
+        self._routing, self._dispatcher = routing, dispatcher
+        self._in_fp8 = self.groups[0].tokens.in_fp8
         self._networks: dict[CollectiveGroup, GroupNetworks] = {}
 
     def __len__(self) -> int:
@@ -106,7 +117,12 @@ class _Networks:
             self._networks[group] = GroupNetworks(
                 [self._network(each.of(group)) for each in self.groups]
             )
-        return self._networks[group].seconds(collective.kind, collective.payload_bytes)
+        networks, payload_bytes = self._networks[group], collective.payload_bytes
+        if collective.exchanges_tokens:
+            return networks.exchange_s(
+                payload_bytes, self._dispatcher, self._routing, in_fp8=self._in_fp8
+            )
+        return networks.seconds(collective.kind, payload_bytes)
 
 
 class DeviceCosts:
@@ -138,7 +154,8 @@ class DeviceCosts:
         Raises:
             PhazeError: some are of other sizes than the graph was made for.
         """
-        return self._work(graph, groups).costs(recompute, _Networks(groups, self._network))
+        work = self._work(graph, groups)
+        return work.costs(recompute, self._networks_of(work, groups))
 
     def model_times(
         self, graph: ModelGraph, recompute: Recompute, groups: Sequence[LayerGroups]
@@ -148,7 +165,8 @@ class DeviceCosts:
         Raises:
             PhazeError: some are of other sizes than the graph was made for.
         """
-        return self._work(graph, groups).model_times(recompute, _Networks(groups, self._network))
+        work = self._work(graph, groups)
+        return work.model_times(recompute, self._networks_of(work, groups))
 
     def _work(self, graph: ModelGraph, groups: Sequence[LayerGroups]) -> _GraphWork:
         for each in groups:
@@ -157,6 +175,14 @@ class DeviceCosts:
         if work is None or work.graph is not graph:
             work = self._graphs[graph.key] = _GraphWork(graph, self._model, self._works)
         return work
+
+    def _networks_of(self, work: _GraphWork, groups: Sequence[LayerGroups]) -> _Networks:
+        dispatcher = groups[0].tokens.dispatcher or self._model.software.dispatcher
+        routing = work.routing
+        if dispatcher.per_node:
+            family = find_model(work.graph.key.model)
+            routing = replace(routing, most_nodes=family.chosen_groups)
+        return _Networks(groups, self._network, routing, dispatcher)
 
     def _network(self, groups: DeviceGroups) -> GroupNetwork:
         if groups not in self._networks:
@@ -178,6 +204,7 @@ class _GraphWork:
         self._sizes: dict[tuple[Recompute, int], LayerSizes] = {}
         self._totals: dict[tuple[object, ...], PassTotals] = {}
         self._layers = lru_cache(maxsize=None)(partial(moded_layers, graph))
+        self.routing = routing_of(graph)
         self._ends = ends_of(graph)
         self._model_of_ends = model.outside_blocks
         self._keeping = model.software.keeping(in_fp8=model.number_format in REDUCED_FORMATS)
@@ -307,6 +334,20 @@ def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
 def _accumulated(layer: LayerGraph) -> int:
     """Parameters whose gradients are added up: sparse ones are lists of rows instead."""
     return layer.parameter_count - layer.sparse_parameter_count
+
+
+def routing_of(graph: ModelGraph) -> Routing:
+    """To how many experts the tokens of ``graph`` go, whose exchanges show how many rows a device
+    sends for those that it has."""
+    key = graph.key
+    tokens = key.micro_batch_size * key.sequence_length / key.sequence_devices
+    tokens /= key.tp if key.sequence_parallel else 1
+    for layer in graph.layers:
+        for operator in layer.forward.operators:
+            if operator.collective is not None and operator.collective.exchanges_tokens:
+                chosen = operator.reads[0].shape[0] / tokens
+                return Routing(max(chosen, 1.0))
+    return Routing()
 
 
 def _column_of(collective: Collective) -> int:

@@ -63,7 +63,7 @@ def _forward_s(priced: PricedPlan, breakdown: Breakdown) -> dict[str, float]:
         "tensor_communication_s": many * forward.tensor_s * shown,
         "sequence_communication_s": many * forward.sequence_s * shown,
         "context_communication_s": many * forward.context_s,
-        "expert_communication_s": many * forward.expert_s,
+        "expert_communication_s": many * (forward.expert_s - more.forward_hidden_expert_s),
         "pipeline_communication_s": breakdown.pipeline_communication_s * transfers,
         "data_communication_s": many * more.forward_data_s,
         "host_communication_s": many * more.forward_host_s,

@@ -13,7 +13,7 @@ they start within a ``period`` of the cluster.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,12 +23,16 @@ from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs, distinct_starts, rectangle_costs
 from Estimator.network.costs import FROM_ONE_OR_TO_ONE, AlgorithmCost
 from Estimator.network.crossings import parts_of
+from Estimator.network.dispatchers import AS_FRAMEWORK, PerNode, Routing, TokenExchange
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind
 from phaze_common.array_types import FloatArray
-from phaze_common.choices import CudaGraphs
+from phaze_common.choices import CudaGraphs, Dispatcher, ExpertOverlap
 
+# bytes of a token in fp8, with a scale of fp32 for 128 numbers (DeepSeek-AI 2024, section 3.3.2),
+# as a part of those in 16 bits
+IN_FP8 = (1 + 4 / 128) / 2
 WHOLE_ON_EACH_LEVEL = (CollectiveKind.ALL_TO_ALL, *FROM_ONE_OR_TO_ONE)
 
 
@@ -45,12 +49,17 @@ class GroupLevel:
         return range(0, self.size * self.stride, self.stride)
 
     def costs(
-        self, kind: CollectiveKind, cluster: Cluster, starts: Sequence[int]
+        self,
+        kind: CollectiveKind,
+        cluster: Cluster,
+        starts: Sequence[int],
+        exchange: PerNode | None = None,
     ) -> tuple[tuple[AlgorithmCost, ...], ...]:
         """The algorithms of a collective, for every one of the ``starts`` that costs another."""
         firsts = sorted(distinct_starts(self.stride, cluster, starts))
         return tuple(
-            collective_costs(kind, self.size, self.stride, cluster, first) for first in firsts
+            collective_costs(kind, self.size, self.stride, cluster, first, exchange)
+            for first in firsts
         )
 
 
@@ -66,10 +75,14 @@ class Rectangle:
         return math.prod(self.parts)
 
     def costs(
-        self, kind: CollectiveKind, cluster: Cluster, starts: Sequence[int]
+        self,
+        kind: CollectiveKind,
+        cluster: Cluster,
+        starts: Sequence[int],
+        exchange: PerNode | None = None,
     ) -> tuple[tuple[AlgorithmCost, ...], ...]:
         """The algorithms of a collective, the same wherever the group starts."""
-        return (rectangle_costs(kind, self.parts, cluster),)
+        return (rectangle_costs(kind, self.parts, cluster, exchange),)
 
 
 @dataclass(frozen=True)
@@ -99,7 +112,8 @@ ALONE = DeviceGroups((), (0,))
 @dataclass(frozen=True)
 class LayerGroups:
     """The groups that communicate within a layer, in how many ``panels`` they do beside the
-    products of a 2D layout, and which of its kernels CUDA ``graphs`` replay."""
+    products of a 2D layout, which of its kernels CUDA ``graphs`` replay, and how ``tokens`` get to
+    their experts."""
 
     tensor: DeviceGroups = ALONE
     context: DeviceGroups = ALONE  # that share the tokens of sequences
@@ -107,6 +121,7 @@ class LayerGroups:
     tensor2: DeviceGroups = ALONE  # along the second axis of a 2D layout
     panels: int = 1
     graphs: CudaGraphs = CudaGraphs.NONE
+    tokens: TokenExchange = AS_FRAMEWORK
 
     def of(self, group: CollectiveGroup) -> DeviceGroups:
         """Those that take part in collectives of ``group``."""
@@ -121,7 +136,7 @@ class LayerGroups:
 def layer_groups(plan: UniformPlan, cluster: Cluster, first: int = 0) -> LayerGroups:
     """Groups of ``plan``, on devices from ``first`` on, that communicate within a layer, told apart
     by what they cost."""
-    how = plan.panels, plan.cuda_graphs
+    how = plan.panels, plan.cuda_graphs, token_exchange(plan)
     if isinstance(plan.group_order, Assignment):
         assigned = plan.group_order.over(len(cluster.tiers))
         axes = assigned.tp, assigned.sequence, assigned.ep, assigned.tp2
@@ -141,6 +156,15 @@ def layer_groups(plan: UniformPlan, cluster: Cluster, first: int = 0) -> LayerGr
         inside, outside = divided_levels(plan)
         experts = _evenly(inside, (*_stages(plan), *outside), devices, cluster, first)
     return LayerGroups(evenly(tp, 1), evenly(sequence, tp), experts, evenly(rows, tp), *how)
+
+
+def token_exchange(plan: UniformPlan) -> TokenExchange:
+    """How tokens of ``plan`` get to their experts."""
+    if plan.ep == 1:
+        return AS_FRAMEWORK
+    overlap = plan.overlap_experts
+    beside_shared = None if overlap is None else overlap is ExpertOverlap.SHARED
+    return TokenExchange(plan.dispatcher, plan.dispatch_fp8, beside_shared)
 
 
 def replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> DeviceGroups:
@@ -165,7 +189,7 @@ class GroupNetwork:
     def __init__(self, groups: DeviceGroups, cluster: Cluster) -> None:
         self.groups, self.cluster = groups, cluster
         self._costs = lru_cache(maxsize=None)(self._costs_of_level)
-        self._known_s: dict[tuple[CollectiveKind, float], float] = {}
+        self._known_s: dict[tuple[CollectiveKind | PerNode, float], float] = {}
 
     def seconds(self, kind: CollectiveKind, payload_bytes: float) -> float:
         """Seconds of a collective over ``payload_bytes``.
@@ -180,12 +204,42 @@ class GroupNetwork:
             known = self._known_s[kind, payload_bytes] = self._seconds(kind, payload_bytes)
         return known
 
-    def _seconds(self, kind: CollectiveKind, payload_bytes: float) -> float:
+    def exchange_s(
+        self, payload_bytes: float, dispatcher: Dispatcher, routing: Routing, *, in_fp8: bool
+    ) -> float:
+        """Seconds of sending tokens to their experts or back, on average of both ways.
+
+        ``payload_bytes`` are those of a copy for every expert of a token of one device. What goes
+        to experts may do so ``in_fp8``, what comes back does not.
+        """
+        sent_bytes = payload_bytes * (IN_FP8 if in_fp8 else 1.0)
+        if dispatcher is Dispatcher.ALLGATHER:
+            copies = self.groups.size / routing.chosen
+            gathered_s = self.seconds(CollectiveKind.ALL_GATHER, sent_bytes * copies)
+            scattered_s = self.seconds(CollectiveKind.REDUCE_SCATTER, payload_bytes * copies)
+            return (gathered_s + scattered_s) / 2
+        both = sent_bytes, payload_bytes
+        if dispatcher is Dispatcher.ALLTOALL:
+            return sum(self.seconds(CollectiveKind.ALL_TO_ALL, each) for each in both) / 2
+        exchange = PerNode(dispatcher, routing)
+        return sum(self._exchanged_s(exchange, each) for each in both) / 2
+
+    def _exchanged_s(self, exchange: PerNode, payload_bytes: float) -> float:
+        known = self._known_s.get((exchange, payload_bytes))
+        if known is None:
+            kind = CollectiveKind.ALL_TO_ALL
+            known = self._seconds(kind, payload_bytes, exchange) if payload_bytes else 0.0
+            self._known_s[exchange, payload_bytes] = known
+        return known
+
+    def _seconds(
+        self, kind: CollectiveKind, payload_bytes: float, exchange: PerNode | None = None
+    ) -> float:
         total_s, left_bytes = 0.0, payload_bytes
         for level in self.groups.levels:
             total_s += max(
                 min(cost.seconds(left_bytes) for cost in costs)
-                for costs in self._costs(kind, level)
+                for costs in self._costs(kind, level, exchange)
             )
             left_bytes /= 1 if kind in WHOLE_ON_EACH_LEVEL else level.size
         return total_s
@@ -198,9 +252,9 @@ class GroupNetwork:
         )
 
     def _costs_of_level(
-        self, kind: CollectiveKind, level: GroupLevel | Rectangle
+        self, kind: CollectiveKind, level: GroupLevel | Rectangle, exchange: PerNode | None
     ) -> tuple[tuple[AlgorithmCost, ...], ...]:
-        return level.costs(kind, self.cluster, self.groups.starts)
+        return level.costs(kind, self.cluster, self.groups.starts, exchange)
 
 
 class GroupNetworks:
@@ -213,10 +267,19 @@ class GroupNetworks:
 
     def seconds(self, kind: CollectiveKind, payload_bytes: float) -> FloatArray:
         """Seconds of a collective over ``payload_bytes``, shape (N,)."""
-        seconds: FloatArray = np.array(
-            [network.seconds(kind, payload_bytes) for network in self._distinct]
-        )[self._place]
-        return seconds
+        return self._each(lambda network: network.seconds(kind, payload_bytes))
+
+    def exchange_s(
+        self, payload_bytes: float, dispatcher: Dispatcher, routing: Routing, *, in_fp8: bool
+    ) -> FloatArray:
+        """``GroupNetwork.exchange_s``, shape (N,)."""
+        return self._each(
+            lambda network: network.exchange_s(payload_bytes, dispatcher, routing, in_fp8=in_fp8)
+        )
+
+    def _each(self, seconds: Callable[[GroupNetwork], float]) -> FloatArray:
+        found: FloatArray = np.array([seconds(network) for network in self._distinct])[self._place]
+        return found
 
 
 def copy_levels(plan: UniformPlan) -> tuple[GroupLevel, ...]:

@@ -70,13 +70,16 @@ class StageWork:
     @property
     def forward_communication_s(self) -> float:
         """Seconds of a forward pass in which the stage does nothing but communicate."""
-        return self.forward.communication_s * self._shown + self.price.forward_data_s
+        hidden_s = self.price.forward_hidden_expert_s
+        return self.forward.communication_s * self._shown - hidden_s + self.price.forward_data_s
 
     @property
     def backward_communication_s(self) -> float:
         """Those of a backward pass, with what is recomputed."""
         collectives_s = self.recompute.communication_s + self.backward.communication_s
-        return collectives_s * self._shown + self.price.exposed_data_s - self.price.forward_data_s
+        hidden_s = self.price.hidden_expert_s - self.price.forward_hidden_expert_s
+        exposed_s = self.price.exposed_data_s - self.price.forward_data_s
+        return collectives_s * self._shown - hidden_s + exposed_s
 
     @property
     def _shown(self) -> float:
@@ -89,6 +92,7 @@ def _breakdown(priced: PricedPipeline, work: StageWork) -> Breakdown:
     """Where the iteration goes on a stage; what its work does not explain is waiting."""
     forward, recompute, backward, price = work.forward, work.recompute, work.backward, work.price
     many, hidden_s, between_s = priced.micro_batches, price.hidden_tensor_s, priced.between_s
+    exchange_s = sum(each.expert_s for each in (forward, recompute, backward))
     passes = forward, recompute, backward
     tensor_s = sum(each.tensor_s for each in passes)
     sequence_s = sum(each.sequence_s for each in passes)
@@ -102,7 +106,7 @@ def _breakdown(priced: PricedPipeline, work: StageWork) -> Breakdown:
         tensor_communication_s=many * tensor_s * shown,
         sequence_communication_s=many * sequence_s * shown,
         context_communication_s=many * sum(each.context_s for each in passes),
-        expert_communication_s=many * sum(each.expert_s for each in passes),
+        expert_communication_s=many * (exchange_s - price.hidden_expert_s),
         pipeline_communication_s=max(priced.iteration_s - free_s, 0.0),
         data_communication_s=many * price.exposed_data_s + work.once_s,
         bubble_s=0.0,
@@ -111,6 +115,7 @@ def _breakdown(priced: PricedPipeline, work: StageWork) -> Breakdown:
         hidden_data_communication_s=many * price.hidden_data_s + price.hidden_once_s,
         host_communication_s=many * price.exposed_host_s + priced.step_waiting_s,
         hidden_host_communication_s=many * price.hidden_host_s + price.hidden_step_host_s,
+        hidden_expert_communication_s=many * price.hidden_expert_s,
     )
     return replace(known, bubble_s=max(priced.iteration_s - known.total_s, 0.0))
 

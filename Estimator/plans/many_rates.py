@@ -25,15 +25,17 @@ from Estimator.plans.rates import (
     KINDS,
     Machine,
     between_s,
+    exchange_rates,
     gather_copy_s,
     hidden_gathers,
     hides_tensor_collectives,
     host_rates,
+    paired_part,
     start_s,
     straggler_excess,
     tensor_hides,
 )
-from Estimator.plans.stage_price import DENSE, GroupRates, PlanRates
+from Estimator.plans.stage_price import DENSE, ExpertRates, GroupRates, PlanRates
 from Estimator.plans.uniform_plans import UniformPlans
 
 FloatArray = NDArray[np.float64]
@@ -61,8 +63,10 @@ class ManyRates(NamedTuple):
     between_s: float
     expert_split: bool
     tied_split: bool
+    exchange: ExpertRates
     groups: GroupRates
     group: IntArray
+    paired: FloatArray
     accumulated: FloatArray
     micro_batches: FloatArray
     straggler_excess: FloatArray
@@ -84,7 +88,7 @@ class ManyRates(NamedTuple):
         """Those of ``rows``."""
         host = self.host._replace(**{name: getattr(self.host, name)[rows] for name in HOST_COLUMNS})
         return self._replace(
-            **{name: getattr(self, name)[rows] for name in self._fields[11:-1]}, host=host
+            **{name: getattr(self, name)[rows] for name in self._fields[12:-1]}, host=host
         )
 
 
@@ -114,6 +118,8 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.gather_copy_s[plan],
         rates.straggler_excess[plan],
         rates.between_s,
+        rates.exchange,
+        rates.paired[plan],
         rates.expert_split,
         rates.tied_split,
         GroupRates(groups.fixed_s[group], groups.per_byte_s[group], groups.sizes[group]),
@@ -160,7 +166,8 @@ def plan_rates(
     groups, group = _one_group(dense, experts, cluster), np.zeros(1, np.int64)
     rates = rates_at(_rates(plans, machine, groups, group, within), 0)
     if in_pipeline:
-        rates = rates._replace(start_s=start_s(machine, True))
+        # nothing is known of the other stages, whose micro-batches would have to be beside its own
+        rates = rates._replace(start_s=start_s(machine, True), paired=0.0)
     if devices is None:
         return rates
     return rates._replace(straggler_excess=float(straggler_excess(machine, devices)))
@@ -197,8 +204,10 @@ def _rates(
         between_s=between_s(software),
         expert_split=shape.divided_by > 1,
         tied_split=shape.tp2 > 1,
+        exchange=exchange_rates(shape, machine),
         groups=groups,
         group=group,
+        paired=paired_part(plans, software),
         accumulated=1 - 1 / plans.micro_batches,
         micro_batches=plans.micro_batches.astype(np.float64),
         straggler_excess=straggler_excess(machine, plans.devices),

@@ -20,7 +20,12 @@ from phaze_common.errors import InputError
 from phaze_common.records import to_record
 
 # what the first versions of files of plans did not state
-LATER = frozenset({"stage_cuts", "cuda_graphs", "state_formats"})
+LATER = frozenset(
+    {
+        *("stage_cuts", "state_formats"),
+        *("cuda_graphs", "dispatcher", "dispatch_fp8", "overlap_experts"),
+    }
+)
 PARALLEL = ("tp", "tp2", "cp", "ep", "dp", "pp")
 # fields of a plan that are at least 1
 COUNTS = ("micro_batch_size", "global_batch_size", *PARALLEL, "panels", "interleave")

@@ -14,6 +14,7 @@ from Estimator.devices.software import Software
 from Estimator.network.cluster import Cluster
 from Estimator.network.collectives import collective_costs_of, rectangle_costs_of
 from Estimator.network.contention import ACTIVITIES, UNDISTURBED, Activity, Hiding
+from Estimator.network.dispatchers import dispatcher_rates
 from Estimator.network.links import outermost_tiers, transfer_costs
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
@@ -21,9 +22,10 @@ from Estimator.plans.groups import GroupNetwork, layer_groups
 from Estimator.plans.host_traffic import HostRates
 from Estimator.plans.offload import Offload
 from Estimator.plans.policy import TrainingPolicy, policy_under
+from Estimator.plans.stage_price import ExpertRates
 from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans
 from GraphExtractor.graph import CollectiveKind
-from phaze_common.choices import TensorLayout
+from phaze_common.choices import ExpertOverlap, TensorLayout
 from phaze_common.errors import InputError
 
 FloatArray = NDArray[np.float64]
@@ -51,6 +53,7 @@ class Machine:
     pass_starts: PassStarts = field(default=PassStarts())
     # standard deviation of the time of arithmetic among devices, part of the mean
     variation: float = 0.0
+    processors: float = np.inf  # of a device, which share its products
 
     @property
     def host_seconds_per_byte(self) -> float:
@@ -112,6 +115,7 @@ def device_machine(
         link,
         starts,
         alike,
+        device.matrix.processors.value,
     )
 
 
@@ -119,6 +123,47 @@ def hides_tensor_collectives(plan: UniformPlan, software: Software) -> bool:
     """Whether sequence parallelism's collectives run beside products, piece by piece."""
     overlaps = software.overlap_tensor if plan.overlap_tensor is None else plan.overlap_tensor
     return overlaps and plan.sequence_parallel
+
+
+def expert_overlap(plan: UniformPlan, software: Software) -> ExpertOverlap:
+    """What runs beside the exchange of tokens with experts."""
+    stated = plan.overlap_experts
+    return software.overlap_experts if stated is None else stated
+
+
+def exchange_rates(plan: UniformPlan, machine: Machine) -> ExpertRates:
+    """What becomes of the exchange with experts beside another micro-batch.
+
+    Dispatchers that run on processors of the device take these from what is computed meanwhile.
+    """
+    software = machine.software
+    overlap = expert_overlap(plan, software)
+    if plan.ep == 1 or not overlap.of_batches:
+        return ExpertRates(False, False, 1.0, 0.0)
+    dispatcher = software.dispatcher if plan.dispatcher is None else plan.dispatcher
+    if dispatcher.per_node:
+        taken = dispatcher_rates(dispatcher).processors.value
+        hiding = Hiding(min(taken / machine.processors, 1.0), 1.0)
+    else:
+        near = not machine.cluster.tiers or plan.ep <= machine.cluster.tiers[0].group_size
+        hiding = machine.hiding(near=near)
+    delays = overlap is ExpertOverlap.DELAYED
+    return ExpertRates(True, delays, hiding.shown_part, hiding.hidden_part)
+
+
+def paired_part(plans: UniformPlans, software: Software) -> FloatArray:
+    """Part of the passes of each of ``plans`` beside which another micro-batch's runs, shape (N,).
+
+    While a pipeline fills and drains, pp forward and pp backward passes have none beside them, of m
+    + (pp - 1) / v that follow one another with v chunks per stage (Megatron-LM's schedule, whose
+    last stage runs the forward pass of all chunks before the first backward one).
+    """
+    if plans.shape.ep == 1 or not expert_overlap(plans.shape, software).of_batches:
+        return np.zeros(len(plans))
+    every = plans.micro_batches + (plans.pp - 1) / plans.interleave
+    paired: FloatArray = np.maximum(1.0 - plans.pp / every, 0.0)
+    # all forward passes come first
+    return paired * ~(plans.shape.gpipe & (plans.pp > 1))
 
 
 def tensor_hides(tp: int, machine: Machine) -> float:

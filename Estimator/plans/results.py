@@ -52,6 +52,7 @@ class Breakdown:
     hidden_data_communication_s: float  # beside computation, in none of the others
     host_communication_s: float = 0.0
     hidden_host_communication_s: float = 0.0  # beside computation, in none of the others
+    hidden_expert_communication_s: float = 0.0  # beside computation, in none of the others
 
     @property
     def total_s(self) -> float:

@@ -40,6 +40,20 @@ class GroupRates(NamedTuple):
     sizes: FloatArray
 
 
+class ExpertRates(NamedTuple):
+    """What becomes of exchanges with experts beside the passes of another micro-batch.
+
+    They hide where they are ``beside`` them: each of their seconds makes these ``shown_part`` of
+    one longer, and a second of passes hides ``hidden_part`` of one of theirs. ``delays``: products
+    of weight gradients run beside the exchanges of backward passes.
+    """
+
+    beside: bool
+    delays: bool
+    shown_part: float
+    hidden_part: float
+
+
 class PlanRates(NamedTuple):
     """What a plan's degrees make a stage's layers cost. Arrays of shape (2,) tell dense parameters
     from experts."""
@@ -74,6 +88,8 @@ class PlanRates(NamedTuple):
     # on a usual one
     straggler_excess: float
     between_s: float  # what the host does once per iteration, while its device waits
+    exchange: ExpertRates
+    paired: float  # part of the passes beside which another micro-batch's may run
     # whether experts, or what a 2D layout divides twice, have fewer copies than other parameters
     expert_split: bool
     tied_split: bool  # whether tied parameters are among these
@@ -94,6 +110,8 @@ class PassRates(NamedTuple):
     accumulated: float
     start_forward_s: float
     start_backward_s: float
+    exchange: ExpertRates
+    paired: float
 
 
 class SparseRows(NamedTuple):
@@ -146,6 +164,8 @@ class StagePrice(NamedTuple, Generic[Value]):
     launch_s: Value
     forward_launch_s: Value  # of ``launch_s``, the forward pass's
     hidden_tensor_s: Value
+    hidden_expert_s: Value
+    forward_hidden_expert_s: Value  # of ``hidden_expert_s``, the forward pass's
     exposed_data_s: Value
     forward_data_s: Value  # of ``exposed_data_s``, the forward pass's
     hidden_data_s: Value
@@ -193,6 +213,8 @@ class ChunkPrice(NamedTuple):
     forward_launch_s: float
     backward_launch_s: float
     hidden_tensor_s: float
+    forward_hidden_expert_s: float
+    backward_hidden_expert_s: float
     forward_data_s: float  # exposed
     backward_data_s: float
     data_s: float  # exposed or not
@@ -385,6 +407,36 @@ def pass_of(
 
 
 @inlined
+def _hidden_part_s(exchange: ExpertRates, exchange_s: float, passes_s: float) -> float:
+    """Seconds gained of an exchange beside ``passes_s`` of another micro-batch."""
+    least_s = exchange_s - max(passes_s, 0.0) * exchange.hidden_part
+    return exchange_s - max(least_s, exchange_s * exchange.shown_part)
+
+
+@inlined
+def hidden_exchanges(rates: PassRates, times: StageTimes, at: int) -> tuple[float, float]:
+    """Seconds of the exchanges of chunk ``at`` in forward and in backward passes that those of
+    another micro-batch hide: forward ones beside backward passes and the other way round.
+
+    Where products of weight gradients are delayed, those of backward passes hide beside them too:
+    they take as long as the products of a forward pass. Exchanges that are run again hide nowhere,
+    nor do those of passes without another micro-batch beside them, nor beside what accumulates
+    gradients.
+    """
+    exchange = rates.exchange
+    if not exchange.beside:
+        return 0.0, 0.0
+    forward, again, back = times.forward, times.recompute, times.backward
+    ahead_s, back_s = forward.expert_s[at], back.expert_s[at]
+    forward_s = forward.device_s[at] - ahead_s
+    backward_s = again.device_s[at] - again.expert_s[at] + back.device_s[at] - back_s
+    delayed_s = forward.products_s[at] if exchange.delays else 0.0
+    hidden_ahead_s = _hidden_part_s(exchange, ahead_s, backward_s - delayed_s)
+    hidden_back_s = _hidden_part_s(exchange, back_s, forward_s + delayed_s)
+    return rates.paired * hidden_ahead_s, rates.paired * hidden_back_s
+
+
+@inlined
 def once_s(
     rates: PlanRates, sync: SyncPrice, forward_s: float, backward_s: float, layers: float
 ) -> float:
@@ -448,6 +500,8 @@ def pass_rates(rates: PlanRates) -> PassRates:
         rates.accumulated,
         rates.start_s[0],
         rates.start_s[1],
+        rates.exchange,
+        rates.paired,
     )
 
 
@@ -458,15 +512,18 @@ def chunk_price(
     """The passes of a chunk with a ``share`` of its stage's layers, host memory apart."""
     gather_s, reduce_s = sync.gather_s * share, sync.reduce_s * share
     added_s = times.accumulation_s[chunk] * rates.accumulated
-    forward = pass_of(rates, times.forward, chunk, 0.0, gather_s, layers)
+    ahead_s, back_s = hidden_exchanges(rates, times, chunk)
+    forward = pass_of(rates, times.forward, chunk, -ahead_s, gather_s, layers)
     recompute = pass_of(rates, times.recompute, chunk, 0.0, 0.0, layers)
-    backward = pass_of(rates, times.backward, chunk, added_s, gather_s + reduce_s, layers)
+    backward = pass_of(rates, times.backward, chunk, added_s - back_s, gather_s + reduce_s, layers)
     return ChunkPrice(
         forward.total_s + rates.start_forward_s,
         recompute.total_s + backward.total_s + rates.start_backward_s,
         forward.launch_s + rates.start_forward_s,
         recompute.launch_s + backward.launch_s + rates.start_backward_s,
         forward.hidden_tensor_s + recompute.hidden_tensor_s + backward.hidden_tensor_s,
+        ahead_s,
+        back_s,
         forward.exposed_data_s,
         backward.exposed_data_s,
         2.0 * gather_s + reduce_s,
@@ -496,6 +553,7 @@ def stage_price(
         traffic = host_traffic(rates, sizes, first, step, held)
     forward_s, backward_s, workspace_bytes, offloaded_bytes = 0.0, 0.0, 0.0, 0.0
     launch_s, forward_launch_s, hidden_tensor_s = 0.0, 0.0, 0.0
+    hidden_expert_s, forward_hidden_expert_s = 0.0, 0.0
     exposed_data_s, forward_data_s, data_s = 0.0, 0.0, 0.0
     forward_host_s, backward_host_s, hidden_host_s = 0.0, 0.0, 0.0
     for chunk in range(first, len(sizes.layers), step):
@@ -508,6 +566,8 @@ def stage_price(
         forward_launch_s += price.forward_launch_s
         launch_s += price.forward_launch_s + price.backward_launch_s
         hidden_tensor_s += price.hidden_tensor_s
+        forward_hidden_expert_s += price.forward_hidden_expert_s
+        hidden_expert_s += price.forward_hidden_expert_s + price.backward_hidden_expert_s
         forward_data_s += price.forward_data_s
         exposed_data_s += price.forward_data_s + price.backward_data_s
         data_s += price.data_s
@@ -550,6 +610,8 @@ def stage_price(
         launch_s,
         forward_launch_s,
         hidden_tensor_s,
+        hidden_expert_s,
+        forward_hidden_expert_s,
         exposed_data_s,
         forward_data_s,
         data_s - exposed_data_s,

@@ -24,6 +24,7 @@ IntArray = NDArray[np.int64]
 Order = IntArray | slice  # of the layers as chunks hold them; all of a slice is execution order
 
 PASS_FIELDS = tuple(field.name for field in fields(PassCosts))
+TIME_COLUMNS = 19  # of ``StageTimes``: three passes of six, and accumulation
 
 
 class PassTotals(NamedTuple):
@@ -34,6 +35,7 @@ class PassTotals(NamedTuple):
     tensor_s: FloatArray
     products_s: FloatArray
     arithmetic_s: FloatArray
+    expert_s: FloatArray
 
 
 class StageTimes(NamedTuple):
@@ -94,12 +96,19 @@ class StageSizes(NamedTuple):
 def pass_totals(costs: PassCosts) -> PassTotals:
     """Passes as the compiled formulas take them."""
     tensor_s = costs.tensor_s + costs.sequence_s
-    return PassTotals(costs.device_s, costs.host_s, tensor_s, costs.products_s, costs.arithmetic_s)
+    return PassTotals(
+        costs.device_s,
+        costs.host_s,
+        tensor_s,
+        costs.products_s,
+        costs.arithmetic_s,
+        costs.expert_s,
+    )
 
 
 def time_columns(costs: LayerCosts, configurations: int | IntArray) -> FloatArray:
-    """Columns of ``StageTimes`` of every layer on a configuration, shape (layers, 16); on several,
-    (configurations, layers, 16)."""
+    """Columns of ``StageTimes`` of every layer on a configuration, shape (layers, 19); on several,
+    (configurations, layers, 19)."""
     columns: list[FloatArray] = []
     for each in (costs.forward, costs.recompute, costs.backward):
         one = PassCosts(*(getattr(each, name)[configurations] for name in PASS_FIELDS))
@@ -109,27 +118,33 @@ def time_columns(costs: LayerCosts, configurations: int | IntArray) -> FloatArra
 
 
 def times_of(columns: FloatArray) -> StageTimes:
-    """Summed columns of shape (stages, 16) as the compiled formulas take them."""
+    """Summed columns of shape (stages, 19) as the compiled formulas take them."""
     each = [np.ascontiguousarray(column) for column in columns.T]
     return StageTimes(
-        PassTotals(*each[0:5]), PassTotals(*each[5:10]), PassTotals(*each[10:15]), each[15]
+        PassTotals(*each[0:6]), PassTotals(*each[6:12]), PassTotals(*each[12:18]), each[18]
+    )
+
+
+@inlined
+def _pass_at(columns: FloatArray, row: int, first: int) -> PassTotals:
+    return PassTotals(
+        columns[row, first],
+        columns[row, first + 1],
+        columns[row, first + 2],
+        columns[row, first + 3],
+        columns[row, first + 4],
+        columns[row, first + 5],
     )
 
 
 @inlined
 def times_at(columns: FloatArray, row: int) -> StageTimes:
-    """Those of one configuration of ``columns`` (configurations, 16, stages)."""
+    """Those of one configuration of ``columns`` (configurations, 19, stages)."""
     return StageTimes(
-        PassTotals(
-            columns[row, 0], columns[row, 1], columns[row, 2], columns[row, 3], columns[row, 4]
-        ),
-        PassTotals(
-            columns[row, 5], columns[row, 6], columns[row, 7], columns[row, 8], columns[row, 9]
-        ),
-        PassTotals(
-            columns[row, 10], columns[row, 11], columns[row, 12], columns[row, 13], columns[row, 14]
-        ),
-        columns[row, 15],
+        _pass_at(columns, row, 0),
+        _pass_at(columns, row, 6),
+        _pass_at(columns, row, 12),
+        columns[row, 18],
     )
 
 

@@ -87,6 +87,9 @@ class ModelFamily(ABC):
     vocabulary: int = 0
     vocabulary_multiple: int = 128  # that it is padded to, per device that it is split over
     experts: int = 0
+    # of the groups of experts that a token's are in, one for each node, how many there may be (0:
+    # any)
+    chosen_groups: int = 0
     source: str = field(default="", compare=False)
 
     @property

@@ -73,7 +73,8 @@ class DeepseekV3(LlamaLikeFamily):
         config.expect_each(num_key_value_heads=sizes["heads"])
         dense = config.values.get("first_k_dense_replace")
         dense = 0 if dense == 0 else config.size("first_k_dense_replace", 3)
-        return sizes | {"dense_layers": dense}
+        groups, chosen = config.size("n_group", 8), config.size("topk_group", 4)
+        return sizes | {"dense_layers": dense, "chosen_groups": chosen if chosen < groups else 0}
 
     @property
     def divided_sizes(self) -> Mapping[str, int]:
@@ -122,6 +123,7 @@ MODELS: Mapping[str, ModelFamily] = {
         expert_ffn=2048,
         experts=256,
         chosen=8,
+        chosen_groups=4,
         vocabulary=129280,
         sequence_length=4096,
         published_parameter_count=671_026_404_352,

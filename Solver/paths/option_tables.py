@@ -139,7 +139,7 @@ def option_tables(
         of_classes = rows[id(its), offloaded]
         alone = plan_rates(option.degrees, machine, devices=devices)
         _fill_option(
-            alone._replace(start_s=start_s(machine, True)),
+            alone._replace(start_s=start_s(machine, True), paired=0.0),
             alone,
             of_classes.first,
             of_classes.times,

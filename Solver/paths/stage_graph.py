@@ -95,8 +95,8 @@ class StageGraph:
         return self.lattice.members.astype(np.float64)
 
     def times(self, layers: FloatArray) -> FloatArray:
-        """Seconds of every kind on each configuration, (configurations, 16, kinds), from those of
-        the layers, ``time_columns`` (configurations, layers, 16)."""
+        """Seconds of every kind on each configuration, (configurations, 19, kinds), from those of
+        the layers, ``time_columns`` (configurations, layers, 19)."""
         sums, (whole, part) = self._held @ layers, self._ends_of_examples
         of_examples = sums[:, whole] - sums[:, part]
         return np.ascontiguousarray(np.maximum(of_examples, 0.0).swapaxes(1, 2))

@@ -15,6 +15,7 @@ from Estimator.plans.stage_price import (
     PlanRates,
     SyncPrice,
     chunk_price,
+    hidden_exchanges,
     pass_of,
     pass_rates,
     stage_price,
@@ -104,7 +105,7 @@ def fill_loads(
     """Fill the loads of ``every`` configuration: as one stage and without data-parallel
     communication layers take no longer than in several.
 
-    ``times`` (rows, 16, kinds) are those of the stages, ``layers`` (rows, 16, layers) of the single
+    ``times`` (rows, 19, kinds) are those of the stages, ``layers`` (rows, 19, layers) of the single
     layers, ``members`` (nodes, layers) those of every node, ``fits`` (kinds,) the stages that fit
     in memory under some plan; ``alone_s`` is room for what single layers take, (layers,).
     """
@@ -129,15 +130,17 @@ def fill_row(
 ) -> None:
     """Fill ``loads`` of one configuration."""
     for layer in range(len(alone_s)):
+        _, back_s = hidden_exchanges(of_passes, layers, layer)
         recompute_s = pass_of(of_passes, layers.recompute, layer, 0.0, 0.0, 1.0).total_s
-        alone_s[layer] = (
-            recompute_s + pass_of(of_passes, layers.backward, layer, 0.0, 0.0, 1.0).total_s
-        )
+        backward_s = pass_of(of_passes, layers.backward, layer, -back_s, 0.0, 1.0).total_s
+        alone_s[layer] = recompute_s + backward_s
     for kind in range(len(loads.stage_s)):
         count = sizes.layers[kind]
-        loads.forward_s[kind] = pass_of(of_passes, times.forward, kind, 0.0, 0.0, count).total_s
+        ahead_s, back_s = hidden_exchanges(of_passes, times, kind)
+        forward_s = pass_of(of_passes, times.forward, kind, -ahead_s, 0.0, count).total_s
         recompute_s = pass_of(of_passes, times.recompute, kind, 0.0, 0.0, count).total_s
-        backward_s = pass_of(of_passes, times.backward, kind, 0.0, 0.0, count).total_s
+        backward_s = pass_of(of_passes, times.backward, kind, -back_s, 0.0, count).total_s
+        loads.forward_s[kind] = forward_s
         loads.backward_s[kind] = recompute_s + backward_s
         loads.stage_s[kind] = loads.forward_s[kind] + loads.backward_s[kind]
         loads.fitting_s[kind] = loads.stage_s[kind] if fits[kind] else np.inf

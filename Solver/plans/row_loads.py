@@ -27,13 +27,14 @@ class RowLoads:
     """What stages of the plans ``shared`` take on the configurations ``rows``, each the first axis
     of all arrays.
 
-    ``times`` (rows, 16, kinds) are the columns of ``StageTimes``, ``fits`` (kinds,) are the stages
+    ``times`` (rows, 19, kinds) are the columns of ``StageTimes``, ``fits`` (kinds,) are the stages
     that the memory holds under some plan. Stages have ``parameters_per_s`` (rows,) at least for
     every second of their load, and their shorter pass takes at most ``shorter_part`` of it.
     ``passes`` (rows, kinds, 3) are the first columns of ``Problem.kinds`` where degrees cost passes
     nothing, ``nodes`` (rows, nodes, 3) those of ``Problem.nodes``. Where
     passes ``wait`` (rows,), they take longer than ``loads`` say and more than
-    ``upstream_backward_s``; with ``varied`` devices the former alone."""
+    ``upstream_backward_s``; where plans have devices that are ``varied``, or other parts of their
+    passes beside another micro-batch's, the former alone."""
 
     shared: ShapePlans
     rows: IntArray
@@ -56,13 +57,16 @@ class RowLoads:
         kinds, layers = len(graph.examples), time_columns(costs, rows)
         times, fits = graph.times(layers), shared.stages_fit(memory_bytes)
         of_layers = np.ascontiguousarray(layers.swapaxes(1, 2))
-        varied = bool(machine.variation) and len(shared) > 1 and devices.min() < devices.max()
+        paired, several = shared.paired, len(shared) > 1
+        pairing = several and bool(paired.min() < paired.max())
+        varied = bool(machine.variation) and several and devices.min() < devices.max()
 
-        def filled(count: int) -> Loads:
-            """As long as the slowest of ``count`` devices takes."""
+        def filled(count: int, part: float) -> Loads:
+            """As long as the slowest of ``count`` devices takes where ``part`` of the passes have
+            another micro-batch beside them."""
             excess = float(straggler_excess(machine, count))
             rates, members = (
-                shared.rates(0)._replace(straggler_excess=excess),
+                shared.rates(0)._replace(straggler_excess=excess, paired=part),
                 graph.lattice.members,
             )
             every = empty_loads(len(rows), kinds, graph.nodes, shared.most_stages)
@@ -71,13 +75,17 @@ class RowLoads:
             fill_loads(rates, *of_stages, alone_s, every)
             return every
 
-        loads = filled(devices.min())
-        if varied:  # no cut takes longer on the slowest of the most devices
-            most = filled(devices.max())
+        loads = filled(devices.min(), float(paired.max()))
+        if varied or pairing:
+            # no cut takes longer on the slowest of the most devices, with the fewest passes beside
+            # another's
+            most = filled(devices.max(), float(paired.min()))
             loads = loads._replace(upstream_backward_s=most.upstream_backward_s)
         counts, stage_s = loads.stage_s > 0.0, loads.stage_s
         shorter_s, least = np.minimum(loads.forward_s, loads.backward_s), np.zeros_like(stage_s)
         shorter_part = np.divide(shorter_s, stage_s, out=least, where=counts).max(axis=1)
+        if pairing:  # which hides more of one of both passes under one plan than under another
+            shorter_part = np.full_like(shorter_part, 0.5)
         counts &= np.isfinite(loads.fitting_s)
         per_s = np.full_like(stage_s, np.inf)
         np.divide(shared.bounds.parameters, stage_s, out=per_s, where=counts)
@@ -88,7 +96,7 @@ class RowLoads:
         upstream_s = loads.upstream_forward_s, loads.upstream_backward_s
         nodes = np.stack([loads.downstream_s, *upstream_s], axis=-1)
         of_rows = shared, rows, times, loads, fits, passes, nodes
-        return cls(*of_rows, per_s, shorter_part, waits, varied)
+        return cls(*of_rows, per_s, shorter_part, waits, varied or pairing)
 
     @classmethod
     def in_parts(
@@ -151,7 +159,7 @@ def parts_of(rows: int, plans: Sequence[ShapePlans]) -> Iterator[slice]:
     numbers = 0
     for shared in plans:
         graph = shared.stages
-        numbers += 24 * len(graph.examples) + (16 + 2 * shared.most_stages) * graph.nodes
+        numbers += 27 * len(graph.examples) + (16 + 2 * shared.most_stages) * graph.nodes
     at_once = max(MOST_HELD // max(numbers, 1), 1)
     for first in range(0, rows, at_once):
         yield slice(first, min(first + at_once, rows))

@@ -13,7 +13,13 @@ import numpy as np
 
 from Estimator.devices.software import Software
 from Estimator.plans.degrees import UniformPlan
-from Estimator.plans.rates import Machine, between_s, hides_tensor_collectives, straggler_excess
+from Estimator.plans.rates import (
+    Machine,
+    between_s,
+    expert_overlap,
+    hides_tensor_collectives,
+    straggler_excess,
+)
 from Estimator.plans.stage_totals import PassTotals, StageTimes
 from phaze_common.array_types import FloatArray
 from Solver.plans.space import PlanSpace
@@ -73,6 +79,8 @@ def _least_pass_s(
     hidden_s: FloatArray = np.zeros_like(totals.tensor_s)
     if hides_tensor_collectives(shape, software):
         hidden_s = np.minimum(totals.tensor_s, totals.products_s) * (1.0 - 1.0 / shape.tp)
+    if expert_overlap(shape, software).of_batches:
+        hidden_s = hidden_s + totals.expert_s
     busy_s = totals.device_s + slower * totals.arithmetic_s + totals.tensor_s - hidden_s
     least_s: FloatArray = np.maximum(busy_s, totals.host_s)
     return least_s

@@ -20,9 +20,16 @@ from Estimator.plans.many_rates import (
     rates_at,
 )
 from Estimator.plans.policy import policy_under
-from Estimator.plans.rates import Machine, Messages, between_s, many_tied_s, whole_bytes
+from Estimator.plans.rates import (
+    Machine,
+    Messages,
+    between_s,
+    many_tied_s,
+    paired_part,
+    whole_bytes,
+)
 from Estimator.plans.stage_price import PlanRates
-from Estimator.plans.stage_totals import StageTimes, times_of
+from Estimator.plans.stage_totals import TIME_COLUMNS, StageTimes, times_of
 from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans, numbered
 from GraphExtractor.graph import ModelGraph
 from phaze_common.array_types import BoolArray, FloatArray, IntArray
@@ -58,6 +65,7 @@ class DegreesKey:
     single: bool
     # Micro-batches of which activations are in host memory, where that has an end; else 0
     in_flight: int
+    paired: float  # part of the passes beside another micro-batch's
 
 
 class CutTerms(NamedTuple):
@@ -341,6 +349,11 @@ class ShapePlans:
             self.plans, self.stages.tied_parameters, self._gradient_bytes, self.machine.cluster
         )
 
+    @cached_property
+    def paired(self) -> FloatArray:
+        """Part of the passes beside which those of another micro-batch run, shape (plans,)."""
+        return paired_part(self.plans, self.machine.software)
+
     @property
     def _boundary_s(self) -> FloatArray:
         """Seconds over a boundary: both ways and one way at least, one way at most; (3, plans)."""
@@ -390,6 +403,7 @@ class ShapePlans:
                 groups=self._groups_number(index),
                 single=bool(plans.pp[index] == 1),
                 in_flight=int(self._kept_in_flight[index]),
+                paired=float(self.paired[index]),
             )
         return self._keys[index]
 
@@ -467,7 +481,9 @@ class ShapePlans:
         if key not in self._after:
             if len(self._after) == MOST_KEPT:
                 self._after.clear()
-            priced = self.stage_prices(index, times_of(np.zeros((len(self.stages.examples), 16))))
+            priced = self.stage_prices(
+                index, times_of(np.zeros((len(self.stages.examples), TIME_COLUMNS)))
+            )
             self._after[key] = priced.after_s, priced.step_s, priced.fixed_bytes
         return self._after[key]
 

@@ -13,6 +13,7 @@ from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import Machine
 from Estimator.plans.results import PipelineReport
 from phaze.exports.shape import DecoderShape, decoder_shape
+from phaze_common.choices import Dispatcher, ExpertOverlap
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,10 +21,11 @@ class Launch:
     """A plan to be launched. ``degrees`` is it by its degrees, ``layers`` are the names of the
     model's in execution order.
 
-    ``device`` and ``cluster`` are those that it was made for, in words; ``overlap_gradients`` and
-    ``overlap_tensor`` what its framework overlaps where the plan leaves it to that. ``iteration_s``
-    and ``memory_bytes`` are predicted, of the fullest stage. Programs that run iterations ask for
-    what it is made of: the ``pipeline`` of its passes and the ``priced`` plan.
+    ``device`` and ``cluster`` are those that it was made for, in words; ``overlap_gradients``,
+    ``overlap_tensor``, ``dispatcher`` and ``overlap_experts`` are as its framework does them where
+    the plan leaves it to that. ``iteration_s`` and ``memory_bytes`` are predicted, of the fullest
+    stage. Programs that run iterations ask for what it is made of: the ``pipeline`` of its passes
+    and the ``priced`` plan.
     """
 
     plan: Plan
@@ -34,6 +36,8 @@ class Launch:
     devices_per_node: int
     overlap_gradients: bool
     overlap_tensor: bool
+    dispatcher: Dispatcher = Dispatcher.ALLTOALL
+    overlap_experts: ExpertOverlap = ExpertOverlap.NONE
     iteration_s: float | None = None
     memory_bytes: float | None = None
     pipeline: PipelineReport | None = None

@@ -12,6 +12,8 @@ from Estimator.plans.state_formats import StateFormats
 from phaze.exports.launch import Launch, UnsupportedPlan, unsupported
 from phaze_common.choices import (
     CudaGraphs,
+    Dispatcher,
+    ExpertOverlap,
     GroupOrder,
     MomentDtype,
     StageCuts,
@@ -59,6 +61,20 @@ def cut_layers(launch: Launch) -> Refusals:
         yield unsupported("its stages are all trained alike")
     if tuple(layer for stage in launch.plan.stages for layer in stage.layers) != launch.layers:
         yield unsupported("its stages hold the layers in the order in which the model runs them")
+
+
+def other_exchanges(launch: Launch) -> Refusals:
+    """Experts whose tokens do not get to them by a plain all-to-all with nothing beside it."""
+    if launch.degrees.ep == 1:
+        return
+    if launch.dispatcher is not Dispatcher.ALLTOALL:
+        what = f"its files say no dispatcher {launch.dispatcher} of tokens"
+        yield unsupported(what, dispatcher=Dispatcher.ALLTOALL.value)
+    if launch.overlap_experts is not ExpertOverlap.NONE:
+        what = "its files let nothing run beside the exchange of tokens with experts"
+        yield unsupported(what, overlap_experts=ExpertOverlap.NONE.value)
+    if launch.degrees.dispatch_fp8:
+        yield unsupported("it sends tokens to experts as they are, not in fp8", dispatch_fp8=False)
 
 
 def part_batches(launch: Launch) -> Refusals:

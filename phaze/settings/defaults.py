@@ -68,7 +68,7 @@ def values_of_search(values: Mapping[str, Any], where: Situation) -> dict[str, A
         "precision": usual_precision(where.hardware.device),
     }
     for key in OF_FRAMEWORK:
-        plans[key] = EITHER if key in everything else (_overlaps(where, key),)
+        plans[key] = _every(key) if key in everything else (_as_framework(where, key),)
     plans |= _of_layouts(values, where)
     if "tp" in widely and given.get("sequence_parallel") == (True,):
         plans["tp"] = tuple(
@@ -136,7 +136,7 @@ def values_of_one_plan(values: Mapping[str, Any], where: Situation) -> dict[str,
     }
     plan["panels"] = usual_panels(where) if _multiplies_in_panels(values) else 1
     plan["zero_stage"] = 3 if values.get("fsdp") else 0
-    plan |= {key: _overlaps(where, key) for key in OF_FRAMEWORK}
+    plan |= {key: _as_framework(where, key) for key in OF_FRAMEWORK}
     plan = {key: values.get(key, value) for key, value in plan.items()} | {"dp": dp}
     return {key: (value,) for key, value in plan.items()} | {
         "devices": dp * math.prod(degrees.values()),
@@ -239,5 +239,11 @@ def schedule_of(specified: PipelineSchedule | None, interleave: int) -> Pipeline
     )
 
 
-def _overlaps(where: Situation, name: str) -> bool:
-    return bool(getattr(where.hardware.software, name))
+def _as_framework(where: Situation, name: str) -> Any:
+    return getattr(where.hardware.software, name)
+
+
+def _every(key: str) -> tuple[Any, ...]:
+    """All values of an axis that the framework decides: a switch, or names."""
+    item = plan_axis(key).field.item
+    return EITHER if item is bool else tuple(item)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from Estimator.plans.layer_costs import layer_names
 from Estimator.plans.pricing import PricedPlan
+from Estimator.plans.rates import expert_overlap
 from phaze.exports.launch import Exporter, Launch
 from phaze.runs.plan_files import evaluate_request
 from phaze.settings.folders import cached_folders
@@ -93,6 +94,8 @@ def _launch(found: Evaluation, made: PreparedPlan) -> Launch:
         devices_per_node=machine.cluster.node_size,
         overlap_gradients=machine.software.overlap_gradients if gradients is None else gradients,
         overlap_tensor=machine.software.overlap_tensor if tensor is None else tensor,
+        dispatcher=degrees.dispatcher or machine.software.dispatcher,
+        overlap_experts=expert_overlap(degrees, machine.software),
         iteration_s=found.iteration.iteration_s,
         memory_bytes=found.iteration.memory_bytes,
         pipeline=found.iteration.pipeline,

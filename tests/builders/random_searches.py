@@ -30,7 +30,7 @@ from Estimator.plans.groups import LayerGroups, layer_groups
 from Estimator.plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
 from Estimator.plans.pricing import PricedPlan
 from Estimator.plans.rates import Machine
-from Estimator.plans.stage_totals import StageTimes, time_columns, times_of
+from Estimator.plans.stage_totals import TIME_COLUMNS, StageTimes, time_columns, times_of
 from Estimator.plans.uniform_plans import ORDERS
 from GraphExtractor.graph import (
     GraphKey,
@@ -45,6 +45,7 @@ from GraphExtractor.graph import (
 )
 from phaze_common.choices import (
     Combine,
+    ExpertOverlap,
     FrontAxis,
     GroupOrder,
     KeyExchange,
@@ -345,7 +346,7 @@ class RandomHardware(Hardware):
             time_columns(self.at_least(self.costs(graph, mode, one)), 0).sum(axis=0)
             for one in groups
         ]
-        return times_of(np.array(each).reshape(-1, 16))
+        return times_of(np.array(each).reshape(-1, TIME_COLUMNS))
 
     def at_least(self, costs: LayerCosts) -> LayerCosts:
         """What ``costs`` can be at least."""
@@ -473,6 +474,7 @@ def random_software(random: Generator) -> Software:
         reserved_memory=reserved,
         gradient_bytes=gradient,
         contention=contention,
+        overlap_experts=tuple(ExpertOverlap)[round(100 * near) % len(ExpertOverlap)],
         **overlaps,
     )  # type: ignore[arg-type]
 

@@ -42,7 +42,7 @@ class RecomputableLayers:
 
     @cached_property
     def stored_columns(self) -> FloatArray:
-        """Columns of ``StageTimes`` of every layer that is not recomputed, shape (layers, 16)."""
+        """Columns of ``StageTimes`` of every layer that is not recomputed, shape (layers, 19)."""
         return time_columns(self.stored, self.configuration)
 
     @cached_property

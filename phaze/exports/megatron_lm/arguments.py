@@ -15,6 +15,7 @@ from GraphExtractor.graph import Attention, Recompute
 from GraphExtractor.models.registry import find_model
 from phaze.exports.launch import Launch
 from phaze.exports.megatron_lm.cuda_graphs import SCOPES, implementation
+from phaze.exports.megatron_lm.dispatch import dispatch_options, overlap_switches
 from phaze.exports.megatron_lm.formats import BARE, state_options
 from phaze.exports.megatron_lm.layout import is_even, layout_string
 from phaze.exports.megatron_lm.limits import pipeline_inner
@@ -130,8 +131,7 @@ def _model(launch: Launch) -> Iterator[Option]:
         yield Option(
             "moe-router-pre-softmax", "", "a softmax over one chosen expert has no gradient"
         )
-    why = "priced so: tokens go to their experts' devices and back"
-    yield Option("moe-token-dispatcher-type", "alltoall", why)
+    yield from dispatch_options(launch)
     if launch.plan.precision in (Precision.BF16, Precision.FP8):
         yield Option("moe-grouped-gemm", "", "priced so: one product for all experts of a device")
 
@@ -220,6 +220,8 @@ def _overlap(launch: Launch) -> Iterator[Option]:
     if SCOPES.get(graphs):
         why = "what they replay"
         yield Option("cuda-graph-scope", " ".join(SCOPES[graphs]), why)
+    why = "priced so: beside the exchange of tokens with experts"
+    yield from (Option(name, "", why) for name in overlap_switches(launch))
 
 
 def _numbers(launch: Launch) -> Iterator[Option]:

@@ -24,13 +24,20 @@ from math import gcd
 
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.pipeline.schedule import PipelineSchedule
-from GraphExtractor.graph import Attention
+from GraphExtractor.graph import Attention, Recompute
 from phaze.exports.launch import Launch, unsupported
 from phaze.exports.megatron_lm.cuda_graphs import graph_limits
 from phaze.exports.megatron_lm.formats import format_limits
 from phaze.exports.refusals import Refusals
 from phaze.exports.shape import DecoderShape, Positions
-from phaze_common.choices import GroupOrder, KeyExchange, Precision, StageCuts, TensorLayout
+from phaze_common.choices import (
+    ExpertOverlap,
+    GroupOrder,
+    KeyExchange,
+    Precision,
+    StageCuts,
+    TensorLayout,
+)
 
 # columns of products (Transformer Engine, assert_dim_for_fp8_exec); rows have to be a multiple of 8
 FP8_MULTIPLE = 16
@@ -137,6 +144,18 @@ def _experts(launch: Launch) -> Refusals:
     if degrees.tp > 1 and not degrees.sequence_parallel:
         what = "it trains experts under tensor parallelism only with sequence parallelism"
         yield unsupported(what, sequence_parallel=True)
+    if ep > 1 and degrees.dispatch_fp8:
+        yield unsupported("it sends tokens to experts as they are, not in fp8", dispatch_fp8=False)
+    if ep > 1 and launch.overlap_experts.of_batches:
+        beside = "it runs exchanges of experts beside another micro-batch only"
+        none = {"overlap_experts": ExpertOverlap.NONE.value}
+        if degrees.pp > 1 and degrees.interleave == 1:
+            yield unsupported(f"{beside} with several chunks per stage", **none)
+        if degrees.recompute is Recompute.FULL:
+            yield unsupported(f"{beside} where no whole blocks are recomputed", **none)
+    if ep > 1 and launch.overlap_experts is ExpertOverlap.SHARED and not experts.shared_width:
+        what = "there are no shared experts to run beside exchanges"
+        yield unsupported(what, overlap_experts=ExpertOverlap.NONE.value)
     if ep > 1 and launch.plan.precision is Precision.FP16:
         yield unsupported("it has no expert parallelism in fp16", precision="bf16")
 

@@ -11,12 +11,25 @@ from GraphExtractor.models.registry import find_model
 from phaze.exports.bash.simple_commands import DECLARING
 from phaze.exports.megatron_lm.commands import COUNTED_BY, PROCESSES
 from phaze.exports.megatron_lm.cuda_graphs import graphs_of
+from phaze.exports.megatron_lm.dispatch import (
+    BACKEND,
+    BATCHES,
+    DELAYED,
+    FLEX,
+    KIND,
+    OTHER_BACKENDS,
+    SHARED,
+    USUAL_BACKEND,
+    USUAL_KIND,
+    dispatcher_of,
+    overlap_of,
+)
 from phaze.exports.megatron_lm.flags import SETTINGS, Flags, flags_of
 from phaze.exports.megatron_lm.known_arguments import known_arguments
 from phaze.exports.megatron_lm.model import blocks_of, model_of
 from phaze.exports.megatron_lm.pipeline import blocks_of_chunks, chunks_of, predicts_further
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
-from phaze_common.choices import CudaGraphs, GroupOrder
+from phaze_common.choices import CudaGraphs, Dispatcher, GroupOrder
 from phaze_common.errors import InputError
 
 PROGRAM = "Megatron-LM"
@@ -90,6 +103,8 @@ def read(
     graphs = _cuda_graphs(flags)
     if graphs is not CudaGraphs.NONE:
         settings["cuda_graphs"] = graphs.value
+    if settings["ep"] != 1 or "ep" in flags.given:
+        settings |= _expert_exchange(flags)
     if cp > 1 and "exchange" not in flags.given:
         settings["exchange"] = _exchange(flags)
     if flags.has("use-tp-pp-dp-mapping"):
@@ -372,6 +387,27 @@ def _cuda_graphs(flags: Flags) -> CudaGraphs:
     found = graphs_of(chosen, scope)
     if found is CudaGraphs.NONE and chosen != "none":
         flags.usual[name] = "replays a part that is not told apart; priced without graphs"
+    return found
+
+
+def _expert_exchange(flags: Flags) -> dict[str, object]:
+    """How tokens get to their experts, and what runs beside that."""
+    kind, backend = flags.text(KIND, USUAL_KIND), flags.text(BACKEND, USUAL_BACKEND)
+    dispatcher = dispatcher_of(kind, backend)
+    name = BACKEND if kind == FLEX else KIND
+    if dispatcher is None and "dispatcher" not in flags.given:
+        others = f"{', '.join(Dispatcher)} or {FLEX}, or give --dispatcher"
+        raise flags.refused(name, backend if kind == FLEX else kind, others)
+    if kind == FLEX and backend in OTHER_BACKENDS:
+        flags.usual[BACKEND] = f"priced as {dispatcher}, the dispatcher most like it"
+    overlap = overlap_of(
+        batches=flags.has(BATCHES), delayed=flags.has(DELAYED), shared=flags.has(SHARED)
+    )
+    found: dict[str, object] = {"overlap_experts": overlap.value}
+    if dispatcher is not None:
+        found["dispatcher"] = dispatcher.value
+    if flags.text("moe-dispatch-fwd-dtype", "bf16") != "bf16":
+        found["dispatch_fp8"] = True
     return found
 
 

@@ -27,6 +27,7 @@ from phaze.exports.given_keys import (
     written,
 )
 from phaze.exports.launch_batches import devices_of_a_replica
+from phaze.exports.megatron_lm.dispatch import USUAL_BACKEND, dispatcher_of, overlap_of
 from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import Expression, Made, parsed
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
@@ -381,6 +382,7 @@ def _overlaps(given: _Given) -> dict[str, object]:
     graphs = _cuda_graphs(given)
     if graphs is not CudaGraphs.NONE:
         found["cuda_graphs"] = graphs.value
+    found |= _expert_exchange(given)
     backend = given.text("model.attention_backend").rpartition(".")[2]
     if backend:
         found["attention"] = "eager" if backend in ("unfused", "local") else "flash"
@@ -402,6 +404,27 @@ def _cuda_graphs(given: _Given) -> CudaGraphs:
     parts = scope if isinstance(scope, list) else [scope] if scope else []
     chosen = given.text("model.cuda_graph_impl") or usual
     return graphs_of(chosen, [str(each).rpartition(".")[2] for each in parts])
+
+
+def _expert_exchange(given: _Given) -> dict[str, object]:
+    """How tokens get to their experts, and what runs beside that, where it is said."""
+    found = dict[str, object]()
+    kind = given.text("model.moe_token_dispatcher_type")
+    if kind:
+        backend = given.text("model.moe_flex_dispatcher_backend") or USUAL_BACKEND
+        dispatcher = dispatcher_of(kind, backend)
+        if dispatcher is None:
+            given.untold["model.moe_token_dispatcher_type"] = "no dispatcher that is known"
+        else:
+            found["dispatcher"] = dispatcher.value
+    beside = "overlap_moe_expert_parallel_comm", "delay_wgrad_compute"
+    paths: list[tuple[str, ...]] = [(f"comm_overlap.{name}", f"model.{name}") for name in beside]
+    paths.append(("model.moe_shared_expert_overlap",))
+    if any(given.first(*each) is not None for each in paths):
+        batches, delayed, shared = (given.flag(*each) for each in paths)
+        overlap = overlap_of(batches=batches, delayed=delayed, shared=shared)
+        found["overlap_experts"] = overlap.value
+    return found
 
 
 def _stages(given: _Given, found: Mapping[str, object]) -> dict[str, object]:

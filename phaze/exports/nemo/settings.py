@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from GraphExtractor.graph import Recompute
 from phaze.exports.launch import Launch
@@ -15,6 +15,7 @@ from phaze.exports.megatron_lm.arguments import (
     vocabulary_multiple,
 )
 from phaze.exports.megatron_lm.cuda_graphs import SCOPES, implementation
+from phaze.exports.megatron_lm.dispatch import SHARED, dispatch_options, overlap_switches
 from phaze.exports.megatron_lm.formats import state_options
 from phaze.exports.megatron_lm.layout import is_even, layout_string
 from phaze.exports.megatron_lm.limits import pipeline_inner
@@ -135,8 +136,12 @@ def _experts(launch: Launch) -> Iterator[Option]:
         yield Option("moe_router_pre_softmax", "True", why)
     grouped = launch.plan.precision in (Precision.BF16, Precision.FP8)
     one = "one product for all experts of a device, where there is one"
+    for each in dispatch_options(launch, quote="'"):
+        yield replace(each, path=each.path.replace("-", "_"))
+    if SHARED in overlap_switches(launch):
+        why = "priced so: beside the exchange of tokens"
+        yield Option("moe_shared_expert_overlap", "True", why)
     yield from options(f"""
-        moe_token_dispatcher_type 'alltoall' # priced so: tokens go to their experts' devices and back
         moe_grouped_gemm {grouped} # priced so: {one}
         expert_model_parallel_size {degrees.ep} # the plan's ep, of its dp x cp devices
         expert_tensor_parallel_size {degrees.tp} # experts are divided by tp as the rest is
@@ -173,6 +178,12 @@ def records(launch: Launch) -> Iterator[Record]:
         overlap_param_gather {gathered} # priced so: weights gathered behind the forward pass
     """, *sharded)  # fmt: skip
     fsdp = (Option("use_megatron_fsdp", "True", "as of replicas"),) if stage > 1 else ()
+    why = "priced so: beside the exchange of tokens with experts"
+    exchange = tuple(
+        Option(name.replace("-", "_"), "True", why)
+        for name in overlap_switches(launch)
+        if name != SHARED
+    )
     yield record("dist", "DistributedInitConfig", f"""
         use_tp_pp_dp_mapping {pipeline_inner(launch)} # whether stages are nearer to each other than replicas
     """, *fsdp)  # fmt: skip
@@ -180,7 +191,7 @@ def records(launch: Launch) -> Iterator[Record]:
         tp_comm_overlap {tensor} # priced so: whether collectives run piece by piece beside products
         overlap_grad_reduce {launch.overlap_gradients} # said again, or its own default would win
         overlap_param_gather {gathered} # likewise
-    """)  # fmt: skip
+    """, *exchange)  # fmt: skip
     yield record("dataset", "GPTDatasetConfig", f"""
         seq_length {launch.plan.sequence_length} # as of the model
         random_seed 1234 # any

@@ -169,6 +169,7 @@ REFUSALS = (
     _experts,
     _sharding,
     _offload,
+    refusals.other_exchanges,
     refusals.part_batches,
     _pipeline,
     refusals.other_order,

@@ -18,6 +18,8 @@ from phaze.exports.launch import Launch
 from phaze.exports.megatron_lm.reader import read
 from phaze.exports.shape import decoder_shape
 from phaze_common.choices import (
+    Dispatcher,
+    ExpertOverlap,
     GroupOrder,
     KeyExchange,
     Precision,
@@ -81,6 +83,8 @@ def launch_of(
         if degrees.overlap_gradients is None
         else degrees.overlap_gradients,
         overlap_tensor=overlap_tensor if degrees.overlap_tensor is None else degrees.overlap_tensor,
+        dispatcher=degrees.dispatcher or Dispatcher.ALLTOALL,
+        overlap_experts=degrees.overlap_experts or ExpertOverlap.NONE,
         iteration_s=1.25,
         memory_bytes=40e9,
     )
