@@ -52,13 +52,14 @@ class StoredGraph:
 
 
 def graph_path(key: GraphKey, folder: Path, family: ModelFamily) -> Path:
-    """``<folder>/<Family>/<model>_mbs_<b>_sl_<s>[_tmp_<t>][_2d_<t2>][_cp_<c>][_<exchange>][_ep_<e>][_eager][_sp][_parts]_graph.json.gz``."""
+    """``<folder>/<Family>/<model>_mbs_<b>_sl_<s>[_tmp_<t>][_2d_<t2>][_cp_<c>][_<exchange>][_ep_<e>][_etp_<e>][_eager][_sp][_parts]_graph.json.gz``."""
     parts = {
         f"tmp_{key.tp}": key.tp > 1,
         f"{key.layout}_{key.tp2}": key.layout is not TensorLayout.ONE_D,
         f"cp_{key.cp}": key.cp > 1,
         f"{key.exchange}": key.exchange is not KeyExchange.GATHER,
         f"ep_{key.ep}": key.ep > 1,
+        f"etp_{key.etp}": key.etp is not None,
         "eager": key.attention is Attention.EAGER,
         "sp": key.sequence_parallel,
         "parts": key.cuts is StageCuts.INSIDE,

@@ -91,7 +91,9 @@ def read(
     if flags.has("use-tp-pp-dp-mapping"):
         settings["group_order"] = GroupOrder.PIPELINE_INNER.value
     width = flags.number("expert-tensor-parallel-size", tp)
-    if width != tp and flags.has("num-experts"):
+    if width == 1 and tp > 1:
+        settings["etp"] = 1
+    elif width != tp and flags.has("num-experts"):
         flags.untold["expert-tensor-parallel-size"] = (
             f"experts are cut over {width} devices, not over tp {tp}"
         )

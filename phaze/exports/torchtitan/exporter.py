@@ -114,9 +114,9 @@ def _experts(launch: Launch) -> Refusals:
     if shape is None or shape.experts is None:
         yield unsupported(f"{launch.plan.model} has no experts to divide (ep {degrees.ep})", ep=1)
         return
-    if degrees.tp > 1:
+    if degrees.expert_tp > 1:
         what = "it divides experts over the devices of tensor parallelism too"
-        yield unsupported(f"{what}, where the plan divides each expert over them", ep=1)
+        yield unsupported(f"{what}, where the plan divides each expert over them", etp=1)
     if degrees.zero_stage == 0:
         what = "it divides experts only over devices that shard parameters"
         yield unsupported(what, zero_stage=1 + (degrees.pp == 1))
