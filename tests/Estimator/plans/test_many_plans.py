@@ -141,8 +141,9 @@ def test_all_plans_of_a_shape_cost_what_they_cost_alone(cluster: str, software: 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("cluster", ["dgx_a100", "phaze_icml24"])
 def test_experts_divided_among_replicas(cluster: str) -> None:
-    for tp, cp, ep in ((1, 1, 1), (1, 1, 4), (2, 2, 4)):
-        shape = plan_of(eager=False, tp=tp, cp=cp, ep=ep)
+    whole = {"sequence_parallel": True, "etp": 1}
+    for tp, cp, ep, more in ((1, 1, 1, {}), (1, 1, 4, {}), (2, 2, 4, {}), (2, 1, 4, whole)):
+        shape = plan_of(eager=False, tp=tp, cp=cp, ep=ep, **more)
         axes = itertools.product(
             (1, 2, 4), (4, 8, 12), range(4), (1, 2), (False, True), (False, True)
         )

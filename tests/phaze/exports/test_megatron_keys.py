@@ -177,9 +177,10 @@ MIXTURE = (
         ("--moe-layer-freq 1", ""),
         ("--moe-layer-freq ([1]*32)", ""),
         (
-            "--tensor-model-parallel-size 4 --expert-tensor-parallel-size 1",
-            "experts are cut over 1 devices, not over tp 4",
+            "--tensor-model-parallel-size 4 --expert-tensor-parallel-size 2",
+            "experts are cut over 2 devices, not over tp 4",
         ),
+        ("--tensor-model-parallel-size 4 --expert-tensor-parallel-size 1", ""),
         ("--tensor-model-parallel-size 4 --expert-tensor-parallel-size 4", ""),
     ],
 )
