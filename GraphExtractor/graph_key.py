@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from GraphExtractor.names import label
-from phaze_common.choices import Attention, KeyExchange, StageCuts, TensorLayout
+from phaze_common.choices import Attention, ExpertWidth, KeyExchange, StageCuts, TensorLayout
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class GraphKey:
     """What a model graph was made for.
 
     ``cp`` devices share the ``sequence_length`` tokens of a sequence, ``ep`` devices with samples
-    of their own share the experts, each of which ``etp`` devices divide: 1, or None for tp. A
+    of their own share the experts, each of which one device or tp divide (``etp``). A
     ``layout`` of two axes divides products over ``tp`` x ``tp2`` devices, columns by rows, whose
     rows share tokens too. ``exchange`` is how the devices that share tokens attend to all of them.
     With ``cuts`` inside layers each of their parts is a layer of the graph.
@@ -30,7 +30,7 @@ class GraphKey:
     dtype: str = "bfloat16"  # number format
     cp: int = 1
     ep: int = 1
-    etp: int | None = None
+    etp: ExpertWidth = ExpertWidth.TP
     layout: TensorLayout = TensorLayout.ONE_D
     tp2: int = 1
     exchange: KeyExchange = KeyExchange.GATHER
@@ -44,7 +44,7 @@ class GraphKey:
     @property
     def expert_tp(self) -> int:
         """Devices that divide an expert."""
-        return self.etp or self.tp
+        return self.tp if self.etp is ExpertWidth.TP else 1
 
     @property
     def label(self) -> str:

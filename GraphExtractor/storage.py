@@ -26,6 +26,7 @@ from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.permission import CodePermission
 from GraphExtractor.replication import with_layers
 from GraphExtractor.widths import check_key
+from phaze_common.choices import ExpertWidth
 from phaze_common.errors import ArtefactError, InputError, StaleArtefactError
 from phaze_common.file_formats import GRAPH, KEY, FormatError
 from phaze_common.files import (
@@ -59,7 +60,7 @@ def graph_path(key: GraphKey, folder: Path, family: ModelFamily) -> Path:
         f"cp_{key.cp}": key.cp > 1,
         f"{key.exchange}": key.exchange is not KeyExchange.GATHER,
         f"ep_{key.ep}": key.ep > 1,
-        f"etp_{key.etp}": key.etp is not None,
+        f"etp_{key.etp}": key.etp is not ExpertWidth.TP,
         "eager": key.attention is Attention.EAGER,
         "sp": key.sequence_parallel,
         "parts": key.cuts is StageCuts.INSIDE,

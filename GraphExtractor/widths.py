@@ -53,8 +53,11 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
     if key.ep > 1 and not family.experts:
         where = "" if family.described else " that its description names, and others are not split"
         raise InputError(f"ep is {key.ep}, but {key.model} has no experts{where}; use ep 1")
-    if key.etp is not None and key.tp > 1:
-        _check_whole_experts(key, family)
+    if key.expert_tp < key.tp and not key.sequence_parallel:
+        raise InputError(
+            f"etp is 1 with tp {key.tp}, where every device routes tokens of its own; give "
+            "sequence_parallel true, or leave etp out"
+        )
     if key.ep > 1 and family.experts % key.ep:
         raise InputError(
             f"ep is {key.ep}, which does not divide the {family.experts} experts of {key.model}; "
@@ -168,20 +171,4 @@ def check_context(key: GraphKey, parts: int) -> None:
             degree += f" on {key.tp2} rows of a 2d layout"
         raise InputError(
             f"{degree} does not divide the {of_each} of {key.model}; use a divisor of {tokens}"
-        )
-
-
-def _check_whole_experts(key: GraphKey, family: ModelFamily) -> None:
-    """Refuse an ``etp`` of experts that nobody has."""
-    if key.etp not in (1, key.tp):
-        raise InputError(
-            f"etp is {key.etp}, but tensor-parallel devices divide each expert as all else (etp "
-            f"{key.tp}) or hold whole ones (etp 1); give one of these"
-        )
-    if not family.experts:
-        raise InputError(f"etp is {key.etp}, but {key.model} has no experts; leave etp out")
-    if key.etp == 1 and not key.sequence_parallel:
-        raise InputError(
-            f"etp is 1 with tp {key.tp}, where every device routes tokens of its own; give "
-            "sequence_parallel true, or leave etp out"
         )

@@ -7,7 +7,7 @@ Imports nothing heavy, since ``--help`` reads it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -17,6 +17,7 @@ from Estimator.plans.state_formats import AS_USUAL, StateFormats
 from GraphExtractor.graph_key import GraphKey
 from phaze_common.choices import (
     Attention,
+    ExpertWidth,
     GroupOrder,
     KeyExchange,
     LayoutName,
@@ -45,9 +46,8 @@ class Layout:
     Along one or two tensor axes (``layout``; tp and tp2, whose products run in ``panels``), with
     sequence parallelism or not, sequences cut over cp devices (and those of the second axis), whose
     keys and values meet by ``exchange``, experts over ep: those of the dp x cp devices with the
-    same parameters that divide the experts among them. Each expert is divided by ``etp``: as all
-    else (None or tp) or not at all (1), where tensor-parallel devices are among those of ep (the
-    parallel folding of Megatron-Core).
+    same parameters that divide the experts among them. With an ``etp`` of 1 each expert is whole,
+    and tensor-parallel devices are among those of ep (the parallel folding of Megatron-Core).
     """
 
     layout: Annotated[
@@ -161,22 +161,20 @@ class Layout:
         ),
     ] = 1
     etp: Annotated[
-        int | None,
+        ExpertWidth,
         Axis(
-            "tensor parallel width of experts: tp, or 1 for whole experts, which are then divided "
-            "over tensor-parallel devices too",
+            "tensor parallel width of experts: tp as of all else, or 1 for whole experts, which "
+            "tensor-parallel devices then share out too",
             "tp",
-            "tp",
-            most=4096,
+            takes_all=True,
             title="tensor parallel width of experts",
-            glossary="devices that share each expert",
+            glossary="devices that divide each expert",
             phrase="experts over tp {}",
             decides_first=Decides.GRAPH,
             compared=True,
-            values=tuple[int, ...],
-            usual=(None,),
+            usual=(ExpertWidth.TP,),
         ),
-    ] = None
+    ] = ExpertWidth.TP
     sequence_parallel: Annotated[
         bool,
         Axis(
@@ -200,7 +198,7 @@ class Layout:
     @property
     def expert_tp(self) -> int:
         """Devices that divide each expert."""
-        return self.etp or self.tp
+        return self.tp if self.etp is ExpertWidth.TP else 1
 
     def expert_devices(self, copies: Count) -> Count:
         """Devices that could divide the experts among them, where so many have the same other
@@ -479,16 +477,15 @@ class PlanHeader:
 
 
 def divided_experts(
-    widths: Iterable[int | None], tp: int, sequence_parallel: Iterable[bool]
-) -> Iterator[tuple[bool, int | None]]:
-    """Sequence parallelism and ``etp`` that go together under a ``tp`` above 1, of those that are
-    asked for: whole experts need sequence parallelism."""
-    asked = {width or tp for width in widths}
+    widths: Collection[ExpertWidth], tp: int, sequence_parallel: Iterable[bool]
+) -> Iterator[tuple[bool, ExpertWidth]]:
+    """Sequence parallelism and ``etp`` that go together under ``tp``, of those that are asked for:
+    whole experts need sequence parallelism, and one device has no others."""
+    if tp == 1:
+        yield False, ExpertWidth.TP
+        return
     for split in sequence_parallel:
-        if tp in asked:
-            yield split, None
-        if split and 1 in asked:
-            yield split, 1
+        yield from ((split, width) for width in widths if split or width is ExpertWidth.TP)
 
 
 def part_of(kind: type[Part], whole: Part | UniformPlan) -> Part:
@@ -590,7 +587,7 @@ class UniformPlan(Degrees, PlanHeader):
             self.precision.graph_dtype,
             self.cp,
             self.ep,
-            None if self.expert_tp == self.tp else self.etp,
+            self.etp if self.tp > 1 else ExpertWidth.TP,
             self.layout,
             self.tp2,
             self.exchange if self.sequence_devices > 1 else KeyExchange.GATHER,

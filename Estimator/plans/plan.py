@@ -224,11 +224,6 @@ def check_plan(plan: UniformPlan) -> None:
             f"exchange is {plan.exchange}, but no devices share a sequence; give a cp above 1, or "
             "leave it out"
         )
-    if plan.etp not in (None, 1, plan.tp):
-        raise InputError(
-            f"etp is {plan.etp}, but experts are divided by tensor parallelism as all else (tp "
-            f"{plan.tp}) or not at all (1); give one of these"
-        )
     sharing = plan.expert_devices(plan.dp * plan.cp)
     if sharing % plan.ep:
         folded = f"tp {plan.tp} x " if plan.expert_tp < plan.tp else ""

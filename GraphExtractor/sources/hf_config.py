@@ -258,7 +258,7 @@ class HuggingFaceModule(UndescribedFamily):
         from GraphExtractor.sources.hf_building import build, image_tokens
 
         form = self._forms[-1]
-        if key.tp > 1 and key.etp == 1:
+        if key.expert_tp < key.tp:
             raise InputError(
                 f"etp is 1, but experts of {key.model} are divided by tensor parallelism as "
                 "transformers writes them; leave etp out"

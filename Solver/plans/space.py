@@ -19,7 +19,7 @@ from Estimator.plans.offload import NOTHING
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import Recompute
 from phaze_common.array_types import IntArray
-from phaze_common.choices import GroupOrder
+from phaze_common.choices import ExpertWidth, GroupOrder
 from Solver.plans.assignments import of_groups, ordered, placed_beside
 from Solver.plans.replicas import undominated
 
@@ -39,7 +39,7 @@ class PlanSpace:
     attention, sequence length).
 
     tp · cp · pp · dp is the number of ``devices``, or at most that unless ``use_all_devices``; ep
-    divides dp · cp, and dp · cp · tp where each expert is whole (an ``expert_widths`` of 1). With
+    divides dp · cp, and dp · cp · tp where each expert is whole (``expert_widths``). With
     ``whole_micro_batches`` the global batch is a whole number of micro-batches for every replica.
     Interleaved plans have equal chunks, as Megatron-LM requires; the stages of the others may
     differ. None stands for every value there is. Where ``GroupOrder.TIERS`` is among the
@@ -58,7 +58,7 @@ class PlanSpace:
     sequence_parallel: tuple[bool, ...] = (False,)
     cp_degrees: tuple[int, ...] = (1,)
     ep_degrees: tuple[int, ...] = (1,)
-    expert_widths: tuple[int | None, ...] = (None,)
+    expert_widths: tuple[ExpertWidth, ...] = (ExpertWidth.TP,)
     pp_degrees: tuple[int, ...] | None = None
     dp_degrees: tuple[int, ...] | None = None
     interleave: tuple[int, ...] | None = (1,)
@@ -95,7 +95,7 @@ class PlanSpace:
                 self.base, tp=tp, cp=cp, ep=ep, micro_batch_size=size, recompute=recompute
             )
             of_experts = divided_experts(self.expert_widths, tp, self.sequence_parallel)
-            for sequence, etp in of_experts if tp > 1 else ((False, None),):
+            for sequence, etp in of_experts:
                 if sequence and self.sequence_length % tp:
                     continue
                 divided = replace(shape, sequence_parallel=sequence, etp=etp)

@@ -20,7 +20,14 @@ from GraphExtractor.widths import check_key, divisors
 from phaze.settings.folders import check_name, check_output, check_readable
 from phaze.settings.layouts import OF_LAYOUTS, check_layouts, listed, second_axes
 from phaze.settings.request import Request
-from phaze_common.choices import FrontAxis, LayoutName, OffloadKind, Precision, StageCuts
+from phaze_common.choices import (
+    ExpertWidth,
+    FrontAxis,
+    LayoutName,
+    OffloadKind,
+    Precision,
+    StageCuts,
+)
 from phaze_common.errors import InputError
 from phaze_common.setting_fields import Mode
 from Solver.chip_metrics import OF_WHOLE_CHIPS
@@ -304,7 +311,7 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
             (
                 degrees.most_replicas(devices),
                 degrees.of["cp"] or 1,
-                (degrees.of["tp"] or 1) if etp == 1 else 1,
+                (degrees.of["tp"] or 1) if etp is ExpertWidth.ONE else 1,
                 degrees.of["dp"] is not None or (every and degrees.of["pp"] is not None),
             )
             for degrees in _combinations(request)
@@ -332,7 +339,7 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
             f"could divide the experts among them; give a divisor of {tp * dp * cp}: "
             f"{listed(would)}"
         )
-    of = "tp x dp x cp" if 1 in request.plan.etp else "dp x cp"
+    of = "tp x dp x cp" if ExpertWidth.ONE in request.plan.etp else "dp x cp"
     raise InputError(
         f"ep is {listed(request.plan.ep)}, which divides {of} of no plan on {devices} devices; "
         f"possible with the rest as it is: ep {listed(would)}"

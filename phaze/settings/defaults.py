@@ -132,10 +132,7 @@ def values_of_one_plan(values: Mapping[str, Any], where: Situation) -> dict[str,
         each.key: value
         for each in PLAN_AXES
         if each.field.holds_many
-        and (
-            (value := attrgetter(each.attribute)(usual),) == each.axis.usual
-            or isinstance(value, int | Enum)
-        )
+        and isinstance(value := attrgetter(each.attribute)(usual), int | Enum)
     }
     plan["panels"] = usual_panels(where) if _multiplies_in_panels(values) else 1
     plan["zero_stage"] = 3 if values.get("fsdp") else 0

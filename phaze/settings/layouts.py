@@ -127,7 +127,7 @@ def _wanted_layouts(request: Request, ep_degrees: Sequence[int]) -> Iterator[Lay
             request.plan.tp, request.plan.cp, ep_degrees, request.plan.exchange
         ):
             together = divided_experts(request.plan.etp, tp, request.plan.sequence_parallel)
-            for split, etp in together if tp > 1 else ((False, None),):
+            for split, etp in together:
                 axes = {"sequence_parallel": split, "etp": etp, "exchange": exchange}
                 layout = Layout(tp=tp, cp=cp, ep=ep, **axes)
                 if cp > 1 and layout.least_devices <= devices:

@@ -45,6 +45,7 @@ from GraphExtractor.graph import (
 )
 from phaze_common.choices import (
     Combine,
+    ExpertWidth,
     FrontAxis,
     GroupOrder,
     KeyExchange,
@@ -518,7 +519,7 @@ def random_space(random: Generator, layers: int, cluster: Cluster, *, experts: b
         sequence_parallel=(False, True) if random.random() < 0.5 else (False,),
         cp_degrees=some(1, 1, 2) if random.random() < 0.4 else (1,),
         ep_degrees=(1, 2, 4) if experts else (1,),
-        expert_widths=(None, 1) if experts else (None,),
+        expert_widths=tuple(ExpertWidth) if experts else (ExpertWidth.TP,),
         pp_degrees=some(1, 2, 3) if pinned else None,
         dp_degrees=some(1, 2, 4) if random.random() < 0.2 else None,
         interleave=None if random.random() < 0.4 else (1,),
@@ -557,7 +558,7 @@ def every_shape(space: PlanSpace) -> Iterator[UniformPlan]:
     for tp, cp, ep, size, recompute, sequence, etp in itertools.product(*axes):
         if sequence and (tp == 1 or space.sequence_length % tp):
             continue
-        if etp == 1 and not sequence:  # or as all else is divided
+        if etp is ExpertWidth.ONE and not sequence:
             continue
         for overlap in space.overlap_tensor if sequence else (None,):
             shape = replace(

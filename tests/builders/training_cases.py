@@ -17,7 +17,7 @@ from GraphExtractor import extract
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.models.deepseek_v3 import DeepseekV3
 from GraphExtractor.models.gpt import Gpt
-from phaze_common.choices import Precision, TensorLayout
+from phaze_common.choices import ExpertWidth, Precision, TensorLayout
 
 SEQUENCE = 256
 
@@ -100,7 +100,11 @@ def small_experts(layers: int = 4, dense_layers: int = 1) -> DeepseekV3:
 
 @lru_cache
 def expert_graph(
-    tp: int = 1, ep: int = 1, cp: int = 1, sequence_parallel: bool = False, etp: int | None = None
+    tp: int = 1,
+    ep: int = 1,
+    cp: int = 1,
+    sequence_parallel: bool = False,
+    etp: ExpertWidth = ExpertWidth.TP,
 ) -> ModelGraph:
     plan = plan_of(
         eager=False,

@@ -40,7 +40,7 @@ from phaze.exports.launch import ExportedFile, Exporter, Launch, unsupported
 from phaze.exports.refusals import NO_OFFLOAD, ON_HOST, Refusals
 from phaze.exports.start_scripts import RUN
 from phaze.exports.torchtitan.files import launcher, module
-from phaze_common.choices import Attention, KeyExchange, Precision, Recompute
+from phaze_common.choices import Attention, ExpertWidth, KeyExchange, Precision, Recompute
 
 FAMILIES = ("llama", "qwen3", "qwen3_moe", "mixtral")  # whose blocks torchtitan has
 # tokens of a block of FlexAttention's mask, which context parallelism does not cut
@@ -116,7 +116,9 @@ def _experts(launch: Launch) -> Refusals:
         return
     if degrees.expert_tp > 1:
         what = "it divides experts over the devices of tensor parallelism too"
-        yield unsupported(f"{what}, where the plan divides each expert over them", etp=1)
+        yield unsupported(
+            f"{what}, where the plan divides each expert over them", etp=ExpertWidth.ONE.value
+        )
     if degrees.zero_stage == 0:
         what = "it divides experts only over devices that shard parameters"
         yield unsupported(what, zero_stage=1 + (degrees.pp == 1))

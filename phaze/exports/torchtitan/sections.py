@@ -21,7 +21,7 @@ from phaze.exports.launch_batches import OF_REPLICAS, given_number, replicas_of
 from phaze.exports.python_files.values import Expression
 from phaze.exports.refusals import ON_HOST
 from phaze.exports.torchtitan.files import SCHEDULES
-from phaze_common.choices import PipelineSchedule
+from phaze_common.choices import ExpertWidth, PipelineSchedule
 from phaze_common.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -376,4 +376,4 @@ def _recomputed(given: Sections) -> dict[str, object]:
 def _experts(given: Sections) -> dict[str, object]:
     names = ("tensor_parallel", "expert_parallel", "expert_tensor_parallel")
     tp, ep, own = (given.degree(f"parallelism.{name}_degree") for name in names)
-    return {"etp": 1} if ep > 1 and tp > 1 and own != tp else {}
+    return {"etp": ExpertWidth.ONE.value} if ep > 1 and tp > 1 and own != tp else {}

@@ -17,7 +17,7 @@ from Estimator.plans.plan import check_plan
 from Estimator.plans.results import Iteration
 from Estimator.plans.uniform_plans import ORDERS
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind, Recompute
-from phaze_common.choices import GroupOrder
+from phaze_common.choices import ExpertWidth, GroupOrder
 from phaze_common.errors import InputError, PhazeError
 from tests.builders.training_cases import device_model, expert_graph_for, iteration_of, plan_of
 
@@ -61,12 +61,13 @@ def test_groups_divide_the_devices_that_hold_the_same(
 ) -> None:
     """All devices are in exactly one group of each kind; of those that divide experts no two hold
     the same ones. Whole experts are divided over tensor-parallel devices too."""
+    width = ExpertWidth.ONE if whole_experts else ExpertWidth.TP
     etp = 1 if whole_experts else tp
     sharing = cp * dp * tp // etp
     ep = data.draw(
         st.sampled_from([degree for degree in range(1, sharing + 1) if sharing % degree == 0])
     )
-    plan = plan_with(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=etp, group_order=order)
+    plan = plan_with(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=width, group_order=order)
     check_plan(plan)
     stages = (GroupLevel(plan.pp, plan.stage_stride), GroupLevel(plan.tp, 1))
     of_experts = (stages[0], GroupLevel(etp, 1))
@@ -98,7 +99,9 @@ def test_whole_experts_are_shared_by_tensor_parallel_devices_first() -> None:
     """As the groups of Megatron-Core's ``RankGenerator(tp=1, ep=ep, ...)``."""
     plan = plan_with(tp=4, dp=4, ep=8, etp=1)
     assert divided_levels(plan) == ((GroupLevel(8, 1),), (GroupLevel(2, 8),))
-    few = plan_with(tp=4, pp=2, dp=4, ep=2, etp=1, group_order=GroupOrder.PIPELINE_INNER)
+    few = plan_with(
+        tp=4, pp=2, dp=4, ep=2, etp=ExpertWidth.ONE, group_order=GroupOrder.PIPELINE_INNER
+    )
     assert divided_levels(few) == ((GroupLevel(2, 1),), (GroupLevel(2, 2), GroupLevel(4, 8)))
 
 
@@ -106,7 +109,9 @@ def test_whole_experts_are_shared_by_tensor_parallel_devices_first() -> None:
 @pytest.mark.parametrize("ep", [1, 2, 8])
 def test_whole_experts_have_copies_of_their_own_number(zero_stage: int, ep: int) -> None:
     """Of tp 2 x dp 4 devices ep share the experts: 8 / ep hold the same, whatever tp divides."""
-    plan = plan_with(tp=2, dp=4, ep=ep, etp=1, sequence_parallel=True, zero_stage=zero_stage)
+    plan = plan_with(
+        tp=2, dp=4, ep=ep, etp=ExpertWidth.ONE, sequence_parallel=True, zero_stage=zero_stage
+    )
     experts, others = counts(plan)
     (stage,) = priced(plan).stages
     kept = {0: 16.0, 1: 4.0, 3: 0.0}[zero_stage]
@@ -117,7 +122,7 @@ def test_whole_experts_have_copies_of_their_own_number(zero_stage: int, ep: int)
 
 
 def test_gradients_of_whole_experts_are_reduced_over_their_copies() -> None:
-    plan = plan_with(tp=2, dp=4, ep=4, etp=1, sequence_parallel=True)
+    plan = plan_with(tp=2, dp=4, ep=4, etp=ExpertWidth.ONE, sequence_parallel=True)
     experts, others = counts(plan)
     wanted_s = collective_s(CollectiveKind.ALL_REDUCE, 2.0 * others, 4, 2, CLUSTER)
     wanted_s += collective_s(CollectiveKind.ALL_REDUCE, 2.0 * experts, 2, 4, CLUSTER)
@@ -127,10 +132,12 @@ def test_gradients_of_whole_experts_are_reduced_over_their_copies() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"tp": 4, "etp": 2}, "etp is 2, but experts are divided .* .tp 4. or not at all"),
-        ({"tp": 2, "dp": 2, "ep": 8, "etp": 1}, "does not divide the tp 2 x dp 2 x cp 1 = 4"),
         (
-            {"tp": 2, "etp": 1, "group_order": Assignment.parsed("tp2")},
+            {"tp": 2, "dp": 2, "ep": 8, "etp": ExpertWidth.ONE},
+            "does not divide the tp 2 x dp 2 x cp 1 = 4",
+        ),
+        (
+            {"tp": 2, "etp": ExpertWidth.ONE, "group_order": Assignment.parsed("tp2")},
             "group_order is tp2, which does not say where whole experts lie",
         ),
     ],
