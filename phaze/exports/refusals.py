@@ -10,7 +10,14 @@ from Estimator.plans.assignment import AXES, Assignment
 from Estimator.plans.offload import Offload
 from Estimator.plans.state_formats import StateFormats
 from phaze.exports.launch import Launch, UnsupportedPlan, unsupported
-from phaze_common.choices import GroupOrder, MomentDtype, StageCuts, StateDtype, TensorLayout
+from phaze_common.choices import (
+    ExpertWidth,
+    GroupOrder,
+    MomentDtype,
+    StageCuts,
+    StateDtype,
+    TensorLayout,
+)
 
 # what FSDP2 and ZeRO-Infinity move to the host together
 ON_HOST = Offload(optimizer=1.0, gradients=1.0, weights=1.0)
@@ -121,6 +128,9 @@ def experts(launch: Launch, program: str) -> Refusals:
     """Expert parallelism."""
     if (ep := launch.degrees.ep) > 1:
         yield unsupported(f"{program} has no expert parallelism (ep {ep})", ep=1)
+    if launch.degrees.expert_tp < launch.degrees.tp:
+        what = f"{program} divides experts by tensor parallelism as all else (etp 1)"
+        yield unsupported(what, etp=ExpertWidth.TP.value)
 
 
 def sequence_parallel(launch: Launch, program: str) -> Refusals:

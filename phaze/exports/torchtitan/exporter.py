@@ -17,7 +17,7 @@ Refused here although torchtitan runs it, because what runs would not be the pla
   (``backward_maybe_with_nosync``): ZeRO 1 or 0;
 - context parallelism always shards over its devices (FSDP's mesh folds cp), so that there is no
   ZeRO 0 with it;
-- experts borrow devices of tensor parallelism, where a plan divides them over other devices;
+- experts borrow devices of tensor parallelism (a plan's etp 1);
 - its selective recomputation keeps and recomputes single operators, every second product among
   them.
 
@@ -110,6 +110,9 @@ def _sharding(launch: Launch) -> Refusals:
 def _experts(launch: Launch) -> Refusals:
     degrees, shape = launch.degrees, launch.shape
     if degrees.ep == 1:
+        if degrees.expert_tp < degrees.tp:
+            what = "it divides experts by tensor parallelism where nothing else does (etp 1)"
+            yield unsupported(what, etp=ExpertWidth.TP.value)
         return
     if shape is None or shape.experts is None:
         yield unsupported(f"{launch.plan.model} has no experts to divide (ep {degrees.ep})", ep=1)

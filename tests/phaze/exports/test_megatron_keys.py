@@ -537,7 +537,7 @@ CASES: dict[str, dict[str, object]] = {
         "gradient_dtype": "bf16",
         "fp8_weights": True,
     },
-    "megatron_expert_tensor_parallel": {"refused": "expert-tensor-parallel-size"},
+    "megatron_expert_tensor_parallel": {"etp": "1"},
     "megatron_ignored_memory_flags": {"gradient_dtype": "bf16", "dp": 8},
     "megatron_moe_layer_freq": {"refused": "moe-layer-freq"},
     "megatron_optimizer_cpu_offload": {"offload": ["optimizer"]},
