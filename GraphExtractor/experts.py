@@ -13,7 +13,8 @@ is replicated. Without sequence parallelism the block has one all-reduce at its 
 backward, at its entrance. With it the router works on the device's own part of the tokens; routed
 rows are gathered behind the first exchange and reduced and scattered before the second; what a
 shared expert reads is gathered, what it writes scattered (Megatron-LM,
-``MoEAlltoAllTokenDispatcher``).
+``MoEAlltoAllTokenDispatcher``). Where tensor-parallel devices hold whole experts (its
+``expert_tensor_parallel_size`` 1), no rows are gathered: the exchange reaches them too.
 
 Stacked experts of transformers, which asks an interface how they run, do the same; what a module
 does between its products (its gate, its biases) is its own.
@@ -218,16 +219,16 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         self, hidden: int, ffn: int, experts: int, chosen: int, shared_ffn: int = 0
     ) -> None:
         super().__init__()
-        self.tp, self.ep, self.sequence_parallel = 1, 1, False
+        self.tp, self.etp, self.ep, self.sequence_parallel = 1, 1, 1, False
         self.router = Router(hidden, experts, chosen)
         self.experts = Experts(experts, hidden, ffn)
         self.shared_expert = SharedExpert(hidden, shared_ffn) if shared_ffn else None
 
     def shard(self, key: GraphKey) -> None:
         """Shrink to one device's part; other devices of its expert group have their own tokens."""
-        self.tp, self.ep = key.tp, key.ep
+        self.tp, self.etp, self.ep = key.tp, key.expert_tp, key.ep
         self.sequence_parallel = key.sequence_parallel and key.tp > 1
-        self.experts.shrink(key.tp, key.ep)
+        self.experts.shrink(key.expert_tp, key.ep)
         if self.shared_expert is not None:
             self.shared_expert.shrink(key)
 
@@ -241,10 +242,11 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         index = tokens_by_expert(chosen, self.router.experts)
         rows = exchanged(gathered_rows(tokens, index), self.ep)
         gather, scatter = _all_gather_rows, _reduce_scatter_rows
-        if self.sequence_parallel:
+        divided = self.sequence_parallel and self.etp > 1
+        if divided:
             rows = custom_operators.communicate(self.tp, gather, scatter, rows)
-        rows = self.experts(rows, self.ep * (self.tp if self.sequence_parallel else 1))
-        if self.sequence_parallel:
+        rows = self.experts(rows, self.ep * (self.tp if divided else 1))
+        if divided:
             rows = custom_operators.communicate(self.tp, scatter, gather, rows)
         out = summed_rows(exchanged(rows, self.ep), index, weights).view_as(x)
         if self.shared_expert is not None:

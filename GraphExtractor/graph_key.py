@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from GraphExtractor.names import label
-from phaze_common.choices import Attention, KeyExchange, StageCuts, TensorLayout
+from phaze_common.choices import Attention, ExpertWidth, KeyExchange, StageCuts, TensorLayout
 
 
 @dataclass(frozen=True)
@@ -13,10 +13,10 @@ class GraphKey:
     """What a model graph was made for.
 
     ``cp`` devices share the ``sequence_length`` tokens of a sequence, ``ep`` devices with samples
-    of their own share the experts. A ``layout`` of two axes divides products over ``tp`` x ``tp2``
-    devices, columns by rows, whose rows share tokens too. ``exchange`` is how the devices that
-    share tokens attend to all of them. With ``cuts`` inside layers each of their parts is a layer
-    of the graph.
+    of their own share the experts, each of which one device or tp divide (``etp``). A
+    ``layout`` of two axes divides products over ``tp`` x ``tp2`` devices, columns by rows, whose
+    rows share tokens too. ``exchange`` is how the devices that share tokens attend to all of them.
+    With ``cuts`` inside layers each of their parts is a layer of the graph.
     """
 
     model: str  # as it was named
@@ -30,6 +30,7 @@ class GraphKey:
     dtype: str = "bfloat16"  # number format
     cp: int = 1
     ep: int = 1
+    etp: ExpertWidth = ExpertWidth.TP
     layout: TensorLayout = TensorLayout.ONE_D
     tp2: int = 1
     exchange: KeyExchange = KeyExchange.GATHER
@@ -39,6 +40,11 @@ class GraphKey:
     def sequence_devices(self) -> int:
         """Devices among which tokens are divided; those of sequence parallelism gather them."""
         return self.cp * self.tp2
+
+    @property
+    def expert_tp(self) -> int:
+        """Devices that divide an expert."""
+        return self.tp if self.etp is ExpertWidth.TP else 1
 
     @property
     def label(self) -> str:

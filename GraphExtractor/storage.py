@@ -26,6 +26,7 @@ from GraphExtractor.models.registry import canonical_name, find_model
 from GraphExtractor.permission import CodePermission
 from GraphExtractor.replication import with_layers
 from GraphExtractor.widths import check_key
+from phaze_common.choices import ExpertWidth
 from phaze_common.errors import ArtefactError, InputError, StaleArtefactError
 from phaze_common.file_formats import GRAPH, KEY, FormatError
 from phaze_common.files import (
@@ -52,13 +53,14 @@ class StoredGraph:
 
 
 def graph_path(key: GraphKey, folder: Path, family: ModelFamily) -> Path:
-    """``<folder>/<Family>/<model>_mbs_<b>_sl_<s>[_tmp_<t>][_2d_<t2>][_cp_<c>][_<exchange>][_ep_<e>][_eager][_sp][_parts]_graph.json.gz``."""
+    """``<folder>/<Family>/<model>_mbs_<b>_sl_<s>[_tmp_<t>][_2d_<t2>][_cp_<c>][_<exchange>][_ep_<e>][_etp_<e>][_eager][_sp][_parts]_graph.json.gz``."""
     parts = {
         f"tmp_{key.tp}": key.tp > 1,
         f"{key.layout}_{key.tp2}": key.layout is not TensorLayout.ONE_D,
         f"cp_{key.cp}": key.cp > 1,
         f"{key.exchange}": key.exchange is not KeyExchange.GATHER,
         f"ep_{key.ep}": key.ep > 1,
+        f"etp_{key.etp}": key.etp is not ExpertWidth.TP,
         "eager": key.attention is Attention.EAGER,
         "sp": key.sequence_parallel,
         "parts": key.cuts is StageCuts.INSIDE,

@@ -53,6 +53,11 @@ def check_key(key: GraphKey, family: ModelFamily) -> None:
     if key.ep > 1 and not family.experts:
         where = "" if family.described else " that its description names, and others are not split"
         raise InputError(f"ep is {key.ep}, but {key.model} has no experts{where}; use ep 1")
+    if key.expert_tp < key.tp and not key.sequence_parallel:
+        raise InputError(
+            f"etp is 1 with tp {key.tp}, where every device routes tokens of its own; give "
+            "sequence_parallel true, or leave etp out"
+        )
     if key.ep > 1 and family.experts % key.ep:
         raise InputError(
             f"ep is {key.ep}, which does not divide the {family.experts} experts of {key.model}; "

@@ -95,6 +95,13 @@ class ExpertOverlap(StrEnum):
         return self in (ExpertOverlap.BATCHES, ExpertOverlap.DELAYED)
 
 
+class ExpertWidth(StrEnum):
+    """How many devices divide each expert: those of tensor parallelism, as all else, or none."""
+
+    TP = "tp"
+    ONE = "1"
+
+
 class Precision(StrEnum):
     """Number format of the matrix products; fp8 is for products with weights, the rest of such a
     step runs in bf16.

@@ -17,7 +17,8 @@ def checkpoint_bytes(plan: UniformPlan, costs: LayerCosts) -> float:
     # of one device: all parameters, those of experts, those of wide weights
     whole, of_experts, wide = map(float, costs.sizes.summed.sum(axis=0)[:3])
     # a 2D layout divides tied ones twice, too
-    divided = of_experts - (tied if plan.divided_by > plan.ep else 0.0)
-    parameters = plan.tp * (whole - tied + (plan.divided_by - 1) * divided)
+    divided = of_experts - (tied if plan.tp2 > 1 else 0.0)
+    parts = plan.tp2 * plan.ep * plan.expert_tp
+    parameters = plan.tp * (whole - tied - divided) + parts * divided
     wider = plan.tp * (wide - tied) * state.wider
     return parameters * (state.weight + state.optimizer) + wider

@@ -6,8 +6,10 @@ Imports nothing heavy, since ``--help`` reads it.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.offload import NOTHING, Offload, OffloadShare
@@ -18,6 +20,7 @@ from phaze_common.choices import (
     CudaGraphs,
     Dispatcher,
     ExpertOverlap,
+    ExpertWidth,
     GroupOrder,
     KeyExchange,
     LayoutName,
@@ -32,7 +35,11 @@ from phaze_common.choices import (
 from phaze_common.setting_fields import BOTH, EVALUATE, SEARCH, Axis, Decides, Hardware, Shorthand
 from phaze_common.settings import Kind
 
+if TYPE_CHECKING:
+    from phaze_common.array_types import IntArray
+
 Part = TypeVar("Part", bound="Layout | PlanHeader")
+Count = TypeVar("Count", int, "IntArray")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +49,8 @@ class Layout:
     Along one or two tensor axes (``layout``; tp and tp2, whose products run in ``panels``), with
     sequence parallelism or not, sequences cut over cp devices (and those of the second axis), whose
     keys and values meet by ``exchange``, experts over ep: those of the dp x cp devices with the
-    same parameters that divide the experts among them.
+    same parameters that divide the experts among them. With an ``etp`` of 1 each expert is whole,
+    and tensor-parallel devices are among those of ep (the parallel folding of Megatron-Core).
     """
 
     layout: Annotated[
@@ -155,6 +163,21 @@ class Layout:
             usual=(1,),
         ),
     ] = 1
+    etp: Annotated[
+        ExpertWidth,
+        Axis(
+            "tensor parallel width of experts: tp as of all else, or 1 for whole experts, which "
+            "tensor-parallel devices then share out too",
+            "tp",
+            takes_all=True,
+            title="tensor parallel width of experts",
+            glossary="devices that divide each expert",
+            phrase="experts over tp {}",
+            decides_first=Decides.GRAPH,
+            compared=True,
+            usual=(ExpertWidth.TP,),
+        ),
+    ] = ExpertWidth.TP
     sequence_parallel: Annotated[
         bool,
         Axis(
@@ -174,6 +197,22 @@ class Layout:
     def sequence_devices(self) -> int:
         """Devices that share the tokens of sequences."""
         return self.tp2 * self.cp
+
+    @property
+    def expert_tp(self) -> int:
+        """Devices that divide each expert."""
+        return self.tp if self.etp is ExpertWidth.TP else 1
+
+    def expert_devices(self, copies: Count) -> Count:
+        """Devices that could divide the experts among them, where so many have the same other
+        parameters."""
+        return copies * self.tp // self.expert_tp
+
+    @property
+    def least_devices(self) -> int:
+        """Devices of a stage that hold every parameter once at least."""
+        shared = self.cp if self.tp2 > 1 else self.expert_devices(self.cp)
+        return self.tp * self.sequence_devices * (self.ep // math.gcd(self.ep, shared))
 
     @property
     def layout_name(self) -> LayoutName:
@@ -276,9 +315,15 @@ class Degrees(Layout):
         return self.micro_batch_size * self.dp
 
     @property
-    def divided_by(self) -> int:
-        """Devices with the same parameters that divide experts, or what 2D divides twice."""
-        return self.ep * self.tp2
+    def divides_more(self) -> bool:
+        """Whether experts, or what 2D divides twice, have another number of copies than all
+        else."""
+        return self.tp2 * self.ep * self.expert_tp != self.tp
+
+    def divided_copies(self, copies: Count) -> Count:
+        """Devices with the same experts, or the same part of what 2D divides twice, where so many
+        have the same other parameters."""
+        return self.expert_devices(copies) // (self.tp2 * self.ep)
 
     @property
     def copies(self) -> int:
@@ -492,6 +537,18 @@ class PlanHeader:
         return PipelineSchedule.INTERLEAVED if self.interleave > 1 else PipelineSchedule.ONE_F_ONE_B
 
 
+def divided_experts(
+    widths: Collection[ExpertWidth], tp: int, sequence_parallel: Iterable[bool]
+) -> Iterator[tuple[bool, ExpertWidth]]:
+    """Sequence parallelism and ``etp`` that go together under ``tp``, of those that are asked for:
+    whole experts need sequence parallelism, and one device has no others."""
+    if tp == 1:
+        yield False, ExpertWidth.TP
+        return
+    for split in sequence_parallel:
+        yield from ((split, width) for width in widths if split or width is ExpertWidth.TP)
+
+
 def part_of(kind: type[Part], whole: Part | UniformPlan) -> Part:
     """The fields of ``whole`` that a record of the ``kind`` has."""
     return kind(**{each.name: getattr(whole, each.name) for each in fields(kind)})
@@ -591,6 +648,7 @@ class UniformPlan(Degrees, PlanHeader):
             self.precision.graph_dtype,
             self.cp,
             self.ep,
+            self.etp if self.tp > 1 else ExpertWidth.TP,
             self.layout,
             self.tp2,
             self.exchange if self.sequence_devices > 1 else KeyExchange.GATHER,

@@ -5,9 +5,10 @@ By an order of groups, tensor-parallel devices are neighbours, context-parallel 
 replicas where the order puts them; an ``Assignment`` says how many of each lie in every tier of the
 network. The devices that share the tokens of sequences and the replicas all hold the same
 parameters, but for the experts: these are divided among ``ep`` of them, the nearest by an order of
-groups, and so have as many copies as there are such groups (Megatron-LM). Groups that lie evenly in
-the blocks of every tier are rectangles, however they came about; others are told apart by where
-they start within a ``period`` of the cluster.
+groups, and so have as many copies as there are such groups (Megatron-LM). Where tensor-parallel
+devices hold whole experts, they are the nearest of all. Groups that lie evenly in the blocks of
+every tier are rectangles, however they came about; others are told apart by where they start within
+a ``period`` of the cluster.
 """
 
 from __future__ import annotations
@@ -154,7 +155,8 @@ def layer_groups(plan: UniformPlan, cluster: Cluster, first: int = 0) -> LayerGr
     experts = ALONE
     if plan.ep > 1:
         inside, outside = divided_levels(plan)
-        experts = _evenly(inside, (*_stages(plan), *outside), devices, cluster, first)
+        between = *_stages(plan, plan.expert_tp), *outside
+        experts = _evenly(inside, between, devices, cluster, first)
     return LayerGroups(evenly(tp, 1), evenly(sequence, tp), experts, evenly(rows, tp), *how)
 
 
@@ -172,7 +174,7 @@ def replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> DeviceGroup
     ``plan`` begin at ``first``."""
     if isinstance(plan.group_order, Assignment):
         return _rectangle(plan.group_order.over(len(cluster.tiers)).copies)
-    return _evenly(copy_levels(plan), _stages(plan), plan.devices, cluster, first)
+    return _evenly(copy_levels(plan), _stages(plan, plan.tp), plan.devices, cluster, first)
 
 
 def divided_replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> DeviceGroups:
@@ -180,7 +182,8 @@ def divided_replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> Dev
     if isinstance(plan.group_order, Assignment):
         return _rectangle(plan.group_order.over(len(cluster.tiers)).divided_copies)
     inside, outside = divided_levels(plan)
-    return _evenly(outside, (*_stages(plan), *inside), plan.devices, cluster, first)
+    between = *_stages(plan, plan.expert_tp), *inside
+    return _evenly(outside, between, plan.devices, cluster, first)
 
 
 class GroupNetwork:
@@ -306,7 +309,7 @@ def divided_levels(plan: UniformPlan) -> tuple[tuple[GroupLevel, ...], tuple[Gro
             plan, GroupLevel(plan.cp, plan.tp * plan.tp2)
         )
     left, inside, outside = plan.ep, [], []
-    for level in copy_levels(plan):
+    for level in _expert_levels(plan):
         part = math.gcd(left, level.size)
         inside.append(GroupLevel(part, level.stride))
         outside.append(GroupLevel(level.size // part, level.stride * part))
@@ -314,13 +317,24 @@ def divided_levels(plan: UniformPlan) -> tuple[tuple[GroupLevel, ...], tuple[Gro
     return _used(*inside), _used(*outside)
 
 
+def _expert_levels(plan: UniformPlan) -> tuple[GroupLevel, ...]:
+    """The levels of all devices that hold experts alike: with whole ones, those of tensor
+    parallelism too."""
+    levels = copy_levels(plan)
+    if plan.expert_tp == plan.tp:
+        return levels
+    if levels and levels[0].stride == plan.tp:
+        return GroupLevel(levels[0].size * plan.tp, 1), *levels[1:]
+    return GroupLevel(plan.tp, 1), *levels
+
+
 def _used(*levels: GroupLevel) -> tuple[GroupLevel, ...]:
     return tuple(level for level in levels if level.size > 1)
 
 
-def _stages(plan: UniformPlan) -> tuple[GroupLevel, ...]:
-    """What lies between groups besides: pipeline stages, and tensor-parallel ranks."""
-    return GroupLevel(plan.pp, plan.stage_stride), GroupLevel(plan.tp, 1)
+def _stages(plan: UniformPlan, ranks: int) -> tuple[GroupLevel, ...]:
+    """What lies between groups besides: pipeline stages, and so many tensor-parallel ranks."""
+    return GroupLevel(plan.pp, plan.stage_stride), GroupLevel(ranks, 1)
 
 
 def _rectangle(parts: tuple[int, ...]) -> DeviceGroups:

@@ -161,7 +161,7 @@ def plan_rates(
     software, cluster = machine.software, machine.cluster
     data = software.overlap_gradients if plan.overlap_gradients is None else plan.overlap_gradients
     dense = replicas(plan, cluster, first)
-    experts = dense if plan.divided_by == 1 else divided_replicas(plan, cluster, first)
+    experts = divided_replicas(plan, cluster, first) if plan.divides_more else dense
     plans, within = UniformPlans.of(plan, data), np.array([dense.within_first_tier])
     groups, group = _one_group(dense, experts, cluster), np.zeros(1, np.int64)
     rates = rates_at(_rates(plans, machine, groups, group, within), 0)
@@ -202,7 +202,7 @@ def _rates(
         reserved_bytes=software.reserved_memory.value,
         reduces_all=software.reduces_all,
         between_s=between_s(software),
-        expert_split=shape.divided_by > 1,
+        expert_split=shape.divides_more,
         tied_split=shape.tp2 > 1,
         exchange=exchange_rates(shape, machine),
         groups=groups,
@@ -236,10 +236,11 @@ def _one_group(dense: DeviceGroups, experts: DeviceGroups, cluster: Cluster) -> 
 def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
     """Distinct collectives over replicas, stacked, and which each plan has, shape (N,)."""
     shape = plans.shape
-    degrees = shape.tp, shape.tp2, shape.cp, shape.ep, shape.layout, shape.group_order
+    degrees = (shape.tp, shape.tp2, shape.cp, shape.ep, shape.expert_tp, shape.layout)
     columns = (plans.pp, plans.dp, plans.pipeline_inner, plans.assigned)
     return _cached_group_rates(
-        _ReplicaPlaces((*degrees, *(each.tobytes() for each in columns)), plans), cluster
+        _ReplicaPlaces((*degrees, shape.group_order, *(each.tobytes() for each in columns)), plans),
+        cluster,
     )
 
 
@@ -259,7 +260,7 @@ def _cached_group_rates(places: _ReplicaPlaces, cluster: Cluster) -> tuple[Group
         return GroupRates(none, none, np.ones((0, 2, 1))), np.empty(0, np.int64)
     _, first, group = np.unique(plans.replica_places, return_index=True, return_inverse=True)
     distinct = plans.some(first)
-    if plans.shape.divided_by == 1:
+    if not plans.shape.divides_more:
         groups, alike = _replica_rates(distinct, cluster)
         return groups, alike[group]
     each = [distinct.plan(index) for index in range(len(distinct))]

@@ -21,6 +21,7 @@ from operator import mul
 from Estimator.network.cluster import SWITCHED, Cluster
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
+from Estimator.plans.groups import divided_levels
 
 WITHIN_LAYERS = ("tp", "tp2", "cp", "ep")  # axes whose groups communicate in every layer
 
@@ -112,16 +113,12 @@ def _reaches(plan: UniformPlan) -> dict[str, int]:
     """Devices from the first to the last of a group of each axis, by an order of groups."""
     if isinstance(plan.group_order, Assignment):
         return {}
-    shared = math.gcd(plan.ep, plan.sequence_devices)
-    inner, apart = plan.inner_devices, plan.ep // shared
-    joined = plan.replica_stride == inner
-    of_experts = plan.tp * shared if apart == 1 else plan.replica_stride * apart
-    of_experts = plan.tp * plan.ep if joined else of_experts
+    of_experts = [level.size * level.stride for level in divided_levels(plan)[0]]
     return {
         "tp": plan.tp,
         "tp2": plan.tp * plan.tp2 if plan.tp2 > 1 else 1,
-        "cp": inner if plan.cp > 1 else 1,
-        "ep": of_experts if plan.ep > 1 else 1,
+        "cp": plan.inner_devices if plan.cp > 1 else 1,
+        "ep": max(of_experts) if plan.ep > 1 else 1,
         "dp": plan.replica_stride * plan.dp if plan.dp > 1 else 1,
         "pp": plan.stage_stride * plan.pp if plan.pp > 1 else 1,
     }

@@ -22,7 +22,7 @@ from phaze_common.records import to_record
 # what the first versions of files of plans did not state
 LATER = frozenset(
     {
-        *("stage_cuts", "state_formats"),
+        *("stage_cuts", "state_formats", "etp"),
         *("cuda_graphs", "dispatcher", "dispatch_fp8", "overlap_experts"),
     }
 )
@@ -229,17 +229,25 @@ def check_plan(plan: UniformPlan) -> None:
             f"exchange is {plan.exchange}, but no devices share a sequence; give a cp above 1, or "
             "leave it out"
         )
-    if plan.dp * plan.cp % plan.ep:
+    sharing = plan.expert_devices(plan.dp * plan.cp)
+    if sharing % plan.ep:
+        folded = f"tp {plan.tp} x " if plan.expert_tp < plan.tp else ""
         raise InputError(
-            f"ep is {plan.ep}, which does not divide the dp {plan.dp} x cp {plan.cp} = "
-            f"{plan.dp * plan.cp} devices that could "
-            f"divide the experts among them; give a divisor of {plan.dp * plan.cp}"
+            f"ep is {plan.ep}, which does not divide the {folded}dp {plan.dp} x cp {plan.cp} = "
+            f"{sharing} devices that could divide the experts among them; give a divisor of "
+            f"{sharing}"
         )
     if plan.micro_batch_size * plan.dp > plan.global_batch_size:
         raise InputError(
             f"dp {plan.dp} replicas with micro-batches of {plan.micro_batch_size} need a global "
             f"batch of at least {plan.micro_batch_size * plan.dp}, given {plan.global_batch_size}; "
             "raise it or lower dp or the micro-batch size"
+        )
+    if plan.expert_tp < plan.tp and isinstance(plan.group_order, Assignment):
+        raise InputError(
+            f"group_order is {plan.group_order}, which does not say where whole experts lie (etp "
+            f"{plan.etp} of tp {plan.tp}); give {GroupOrder.DATA_INNER} or "
+            f"{GroupOrder.PIPELINE_INNER}"
         )
     if plan.group_order is GroupOrder.TIERS:
         raise InputError(

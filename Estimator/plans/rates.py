@@ -265,7 +265,7 @@ def whole_bytes(plan: UniformPlan, machine: Machine) -> FloatArray:
         [policy_under(machine.software, plan, stage).whole_bytes for stage in range(ZERO_STAGES)]
     )
     both = whole[:, [0, 0, 1]]
-    if plan.divided_by == 1:
+    if not plan.divides_more:
         return both
     return np.concatenate([both, both * np.array([1.0, 0.0, 1.0])[:, None]])
 

@@ -45,7 +45,7 @@ def _sent_bytes(priced: PricedPlan, stage: int) -> float:
     held, copies = priced.parameters_of(stage), int(priced.rates.copies)
     dense = _to_copies(priced, held.dense - held.rows.table_parameters, copies, held.wide)
     sparse = wire_bytes(CollectiveKind.ALL_GATHER, held.rows.sent_bytes, copies)
-    return dense + sparse + _to_copies(priced, held.experts, copies // priced.plan.divided_by)
+    return dense + sparse + _to_copies(priced, held.experts, priced.plan.divided_copies(copies))
 
 
 def _to_copies(priced: PricedPlan, parameters: float, copies: int, wide: float = 0.0) -> float:

@@ -59,9 +59,10 @@ def have_like_groups(shape: UniformPlan, cluster: Cluster) -> bool:
     return bool(evenly) and (shape.ep == 1 or cluster.rings == (False,))
 
 
-def working_column(sharding: IntArray, expert_copies: IntArray, divided_by: int) -> IntArray:
-    """Columns of ``whole_bytes`` by ZeRO stage, then of experts with one copy each."""
-    alone: IntArray = sharding + ZERO_STAGES * ((divided_by > 1) & (expert_copies == 1))
+def working_column(sharding: IntArray, copies: IntArray, *, divides_more: bool) -> IntArray:
+    """Columns of ``whole_bytes`` by ZeRO stage, then of experts with one copy each; ``copies`` are
+    those of experts."""
+    alone: IntArray = sharding + ZERO_STAGES * (divides_more & (copies == 1))
     return alone
 
 
@@ -127,7 +128,7 @@ class UniformPlans:
     def copies(self) -> IntArray:
         """Devices with the same parameters, and with the same divided ones, shape (N, 2)."""
         together = self.dp * self.shape.sequence_devices
-        return np.stack([together, together // self.shape.divided_by], axis=1)
+        return np.stack([together, self.shape.divided_copies(together)], axis=1)
 
     @cached_property
     def sharding(self) -> IntArray:
@@ -138,7 +139,8 @@ class UniformPlans:
     @cached_property
     def working(self) -> IntArray:
         """Which column of ``StageSizes.workspace_bytes`` is theirs, shape (N,)."""
-        return working_column(self.sharding, self.copies[:, 1], self.shape.divided_by)
+        divides_more = self.shape.divides_more
+        return working_column(self.sharding, self.copies[:, 1], divides_more=divides_more)
 
     def plan(self, index: int) -> UniformPlan:
         """One of them as a record."""
@@ -259,7 +261,7 @@ class UniformPlans:
         number = np.arange(len(self)) if numbers is None else numbers
         columns = (self.pp, self.dp, self.zero_stage + 1, self.interleave, self.global_batch_size)
         wrong = np.any([column < 1 for column in columns], axis=0) | (self.zero_stage > 3)
-        wrong |= self.dp * shape.cp % shape.ep != 0
+        wrong |= shape.expert_devices(self.dp * shape.cp) % shape.ep != 0
         wrong |= shape.micro_batch_size * self.dp > self.global_batch_size
         wrong |= self.devices > cluster.num_devices
         if isinstance(shape.group_order, Assignment):

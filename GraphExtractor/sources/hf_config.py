@@ -258,6 +258,11 @@ class HuggingFaceModule(UndescribedFamily):
         from GraphExtractor.sources.hf_building import build, image_tokens
 
         form = self._forms[-1]
+        if key.expert_tp < key.tp:
+            raise InputError(
+                f"etp is 1, but experts of {key.model} are divided by tensor parallelism as "
+                "transformers writes them; leave etp out"
+            )
         model = build(self._config, attention, form, key.ep)
         if form.images:
             place = key.micro_batch_size, key.sequence_length

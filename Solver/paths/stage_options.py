@@ -55,7 +55,7 @@ def _options(space: PlanSpace) -> Iterator[StageOption]:
             space.base.global_batch_size // shape.micro_batch_size,
         )
         for dp in space.dp_degrees or range(1, room + 1):
-            if dp > room or dp * shape.cp % shape.ep:
+            if dp > room or shape.expert_devices(dp * shape.cp) % shape.ep:
                 continue
             left = space.base.global_batch_size % (shape.micro_batch_size * dp)
             if space.whole_micro_batches and left:

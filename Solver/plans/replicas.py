@@ -35,7 +35,7 @@ def undominated(plans: UniformPlans, cluster: Cluster) -> IntArray:
     tables more replicas gather, hold and step through no fewer rows either; a gather takes half an
     all-reduce, of a payload that grows with the replicas."""
     undominated = np.ones(len(plans), np.bool_)
-    if plans.shape.divided_by == 1 and len(plans):
+    if not plans.shape.divides_more and len(plans):
         stages = plans.assigned[:, 1]
         even = replica_parts(plans, cluster).all(axis=0)
         # What is hidden slows computation down

@@ -14,19 +14,20 @@ import numpy as np
 
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import Assignment
-from Estimator.plans.degrees import Layout, UniformPlan
+from Estimator.plans.degrees import Layout, UniformPlan, divided_experts
 from Estimator.plans.offload import NOTHING
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import Recompute
 from phaze_common.array_types import IntArray
-from phaze_common.choices import GroupOrder
+from phaze_common.choices import ExpertWidth, GroupOrder
 from Solver.plans.assignments import of_groups, ordered, placed_beside
 from Solver.plans.replicas import undominated
 
 # axes whose values a ``PlanSpace`` combines by rules
 COMBINED = frozenset(
     {
-        *("layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "sequence_parallel"),
+        *("layout", "tp", "tp2", "panels", "cp", "exchange", "ep", "etp"),
+        "sequence_parallel",
         *("micro_batch_size", "recompute", "overlap_tensor"),
     }
 )
@@ -38,13 +39,14 @@ class PlanSpace:
     attention, sequence length).
 
     tp · cp · pp · dp is the number of ``devices``, or at most that unless ``use_all_devices``; ep
-    divides dp · cp. With ``whole_micro_batches`` the global batch is a whole number of
-    micro-batches for every replica. Interleaved plans have equal chunks, as Megatron-LM requires;
-    the stages of the others may differ. None stands for every value there is. Where
-    ``GroupOrder.TIERS`` is among the ``group_orders``, the axes share out the tiers of the network,
-    whose blocks hold ``capacities``, in every other way too. ``layouts`` are further ones besides
-    tp with and without sequence parallelism, and cp. ``further`` are values of other axes that
-    decide what layers cost, or what is kept in host memory: each goes with all others."""
+    divides dp · cp, and dp · cp · tp where each expert is whole (``expert_widths``). With
+    ``whole_micro_batches`` the global batch is a whole number of micro-batches for every replica.
+    Interleaved plans have equal chunks, as Megatron-LM requires; the stages of the others may
+    differ. None stands for every value there is. Where ``GroupOrder.TIERS`` is among the
+    ``group_orders``, the axes share out the tiers of the network, whose blocks hold ``capacities``,
+    in every other way too. ``layouts`` are further ones besides tp with and without sequence
+    parallelism, and cp. ``further`` are values of other axes that decide what layers cost, or what
+    is kept in host memory: each goes with all others."""
 
     devices: int
     use_all_devices: bool
@@ -56,6 +58,7 @@ class PlanSpace:
     sequence_parallel: tuple[bool, ...] = (False,)
     cp_degrees: tuple[int, ...] = (1,)
     ep_degrees: tuple[int, ...] = (1,)
+    expert_widths: tuple[ExpertWidth, ...] = (ExpertWidth.TP,)
     pp_degrees: tuple[int, ...] | None = None
     dp_degrees: tuple[int, ...] | None = None
     interleave: tuple[int, ...] | None = (1,)
@@ -91,14 +94,15 @@ class PlanSpace:
             shape = replace(
                 self.base, tp=tp, cp=cp, ep=ep, micro_batch_size=size, recompute=recompute
             )
-            group = tp * cp * (ep // math.gcd(ep, cp))
-            if group > self.devices or (self.use_all_devices and self.devices % group):
-                continue
-            for sequence in self.sequence_parallel if tp > 1 else (False,):
+            of_experts = divided_experts(self.expert_widths, tp, self.sequence_parallel)
+            for sequence, etp in of_experts:
                 if sequence and self.sequence_length % tp:
                     continue
+                divided = replace(shape, sequence_parallel=sequence, etp=etp)
+                if not self._has_room(divided):
+                    continue
                 for overlap in self.overlap_tensor if sequence else (None,):
-                    of_layers = replace(shape, sequence_parallel=sequence, overlap_tensor=overlap)
+                    of_layers = replace(divided, overlap_tensor=overlap)
                     for order in self._orders_of(of_layers):
                         yield replace(of_layers, group_order=order)
         of_panels = groupby(self.layouts, lambda layout: replace(layout, panels=1))
@@ -109,14 +113,17 @@ class PlanSpace:
             of_layout = replace(self.base, micro_batch_size=size, recompute=recompute).with_layout(
                 replace(layout, panels=1)
             )
-            group = of_layout.inner_devices * (layout.ep // math.gcd(layout.ep, layout.cp))
-            if group > self.devices or (self.use_all_devices and self.devices % group):
+            if not self._has_room(of_layout):
                 continue
             for overlap in self.overlap_tensor if layout.sequence_parallel else (None,):
                 of_layers = replace(of_layout, overlap_tensor=overlap)
                 # Shapes with the same plans follow one another.
                 for order, count in product(list(self._orders_of(of_layers)), panels):
                     yield replace(of_layers, group_order=order, panels=count)
+
+    def _has_room(self, shape: UniformPlan) -> bool:
+        group = shape.least_devices
+        return group <= self.devices and not (self.use_all_devices and self.devices % group)
 
     @property
     def nested(self) -> tuple[GroupOrder, ...]:
@@ -132,6 +139,8 @@ class PlanSpace:
         """Where groups within a layer may lie; any order of groups stands for all of them."""
         yield from self.nested[:1]
         for order in self.group_orders:
+            if shape.expert_tp < shape.tp:  # no way says where whole experts lie
+                continue
             if order is GroupOrder.TIERS and len(self.capacities) > 1:
                 yield from of_groups(shape, self.capacities)
             elif isinstance(order, Assignment) and order.has(
@@ -179,7 +188,7 @@ class PlanSpace:
             ):
                 continue
             every = self._replicas(groups // pp, most_replicas)
-            every = every[(every * shape.cp) % shape.ep == 0]
+            every = every[shape.expert_devices(every * shape.cp) % shape.ep == 0]
             if self.whole_micro_batches:
                 every = every[shape.global_batch_size % (shape.micro_batch_size * every) == 0]
             nested = (

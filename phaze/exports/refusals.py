@@ -14,6 +14,7 @@ from phaze_common.choices import (
     CudaGraphs,
     Dispatcher,
     ExpertOverlap,
+    ExpertWidth,
     GroupOrder,
     MomentDtype,
     StageCuts,
@@ -144,6 +145,9 @@ def experts(launch: Launch, program: str) -> Refusals:
     """Expert parallelism."""
     if (ep := launch.degrees.ep) > 1:
         yield unsupported(f"{program} has no expert parallelism (ep {ep})", ep=1)
+    if launch.degrees.expert_tp < launch.degrees.tp:
+        what = f"{program} divides experts by tensor parallelism as all else (etp 1)"
+        yield unsupported(what, etp=ExpertWidth.TP.value)
 
 
 def sequence_parallel(launch: Launch, program: str) -> Refusals:

@@ -20,7 +20,14 @@ from GraphExtractor.widths import check_key, divisors
 from phaze.settings.folders import check_name, check_output, check_readable
 from phaze.settings.layouts import OF_LAYOUTS, check_layouts, listed, second_axes
 from phaze.settings.request import Request
-from phaze_common.choices import FrontAxis, LayoutName, OffloadKind, Precision, StageCuts
+from phaze_common.choices import (
+    ExpertWidth,
+    FrontAxis,
+    LayoutName,
+    OffloadKind,
+    Precision,
+    StageCuts,
+)
 from phaze_common.errors import InputError
 from phaze_common.setting_fields import Mode
 from Solver.chip_metrics import OF_WHOLE_CHIPS
@@ -292,7 +299,8 @@ def _suits_models(
 
 
 def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> None:
-    """Refuse expert parallel degrees that no plan can have: they divide dp x cp."""
+    """Refuse expert parallel degrees that no plan can have: they divide dp x cp, and tp with whole
+    experts."""
     experts = math.gcd(*(family.experts for family in families.values()))
     odd = [ep for ep in request.plan.ep if experts % ep]
     if 1 in request.plan.ep and not odd:
@@ -303,10 +311,12 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
             (
                 degrees.most_replicas(devices),
                 degrees.of["cp"] or 1,
+                (degrees.of["tp"] or 1) if etp is ExpertWidth.ONE else 1,
                 degrees.of["dp"] is not None or (every and degrees.of["pp"] is not None),
             )
             for degrees in _combinations(request)
             if degrees.fit(devices, all_used=every)
+            for etp in request.plan.etp
         }
     )
     if not odd and any(
@@ -321,15 +331,17 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
             f"ep is {odd[0]}, which does not divide the {experts} experts; possible with the rest "
             f"as it is: ep {listed(would)}"
         )
-    if len(groups) == 1 and groups[0][2]:
-        dp, cp, _ = groups[0]
+    if len(groups) == 1 and groups[0][3]:
+        dp, cp, tp, _ = groups[0]
         raise InputError(
-            f"ep is {listed(request.plan.ep)}, which does not divide the dp {dp} x cp {cp} = "
-            f"{dp * cp} devices that could divide the "
-            f"experts among them; give a divisor of {dp * cp}: {listed(would)}"
+            f"ep is {listed(request.plan.ep)}, which does not divide the "
+            f"{f'tp {tp} x ' if tp > 1 else ''}dp {dp} x cp {cp} = {tp * dp * cp} devices that "
+            f"could divide the experts among them; give a divisor of {tp * dp * cp}: "
+            f"{listed(would)}"
         )
+    of = "tp x dp x cp" if ExpertWidth.ONE in request.plan.etp else "dp x cp"
     raise InputError(
-        f"ep is {listed(request.plan.ep)}, which divides dp x cp of no plan on {devices} devices; "
+        f"ep is {listed(request.plan.ep)}, which divides {of} of no plan on {devices} devices; "
         f"possible with the rest as it is: ep {listed(would)}"
     )
 
@@ -353,16 +365,16 @@ def _check_searched(order: Assignment, request: Request) -> None:
             )
 
 
-def _divides(ep: int, most_replicas: int, cp: int, fixed: bool, *, every: bool) -> bool:
-    """Whether ``ep`` divides dp x cp for some dp up to ``most_replicas`` (or ``fixed``)."""
+def _divides(ep: int, most_replicas: int, cp: int, tp: int, fixed: bool, *, every: bool) -> bool:
+    """Whether ``ep`` divides tp x dp x cp for some dp up to ``most_replicas`` (or ``fixed``)."""
     if (
         fixed or every
         # where pp is free and every device used, dp is any divisor of the most, which is the best
         # of
         # them
     ):
-        return most_replicas * cp % ep == 0
-    return ep // math.gcd(ep, cp) <= most_replicas
+        return most_replicas * cp * tp % ep == 0
+    return ep // math.gcd(ep, cp * tp) <= most_replicas
 
 
 def _check_plans(request: Request, families: Mapping[str, ModelFamily]) -> None:

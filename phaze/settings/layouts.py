@@ -3,12 +3,11 @@ and which a model can have."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from Estimator.plans.degrees import Layout, UniformPlan
+from Estimator.plans.degrees import Layout, UniformPlan, divided_experts
 from GraphExtractor.graph import GraphKey
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.models.registry import find_model
@@ -127,9 +126,12 @@ def _wanted_layouts(request: Request, ep_degrees: Sequence[int]) -> Iterator[Lay
         for tp, cp, ep, exchange in product(
             request.plan.tp, request.plan.cp, ep_degrees, request.plan.exchange
         ):
-            for split in request.plan.sequence_parallel if tp > 1 else (False,):
-                if cp > 1 and tp * math.lcm(cp, ep) <= devices:
-                    yield Layout(tp=tp, cp=cp, ep=ep, sequence_parallel=split, exchange=exchange)
+            together = divided_experts(request.plan.etp, tp, request.plan.sequence_parallel)
+            for split, etp in together:
+                axes = {"sequence_parallel": split, "etp": etp, "exchange": exchange}
+                layout = Layout(tp=tp, cp=cp, ep=ep, **axes)
+                if cp > 1 and layout.least_devices <= devices:
+                    yield layout
     if names & {LayoutName.TWO_D, LayoutName.AUTO} and False in request.plan.sequence_parallel:
         contexts = request.plan.cp if names == {LayoutName.TWO_D} else (1,)
         for tp, tp2, cp, exchange in product(

@@ -18,7 +18,14 @@ from phaze.settings.designed_chips import design_space_of, designed_accelerators
 from phaze.settings.hardware import CHIP_SOFTWARE
 from phaze.settings.layouts import other_layouts
 from phaze.settings.request import Request
-from phaze_common.choices import Combine, FrontAxis, LayoutName, PipelineSchedule, StageCuts
+from phaze_common.choices import (
+    Combine,
+    ExpertWidth,
+    FrontAxis,
+    LayoutName,
+    PipelineSchedule,
+    StageCuts,
+)
 from phaze_common.numbers import number
 from phaze_common.setting_fields import Mode
 from Solver.designs.search_criteria import USUAL
@@ -109,6 +116,7 @@ def plan_space(request: Request, model: str) -> PlanSpace:
         cp_degrees=request.plan.cp if request.plan.layout == (LayoutName.ONE_D,) else (1,),
         layouts=other_layouts(request, model),
         ep_degrees=request.plan.ep if find_model(model).experts else (1,),
+        expert_widths=request.plan.etp if find_model(model).experts else (ExpertWidth.TP,),
         pp_degrees=request.plan.pp,
         dp_degrees=request.plan.dp,
         interleave=request.plan.interleave,

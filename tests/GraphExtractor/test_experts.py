@@ -21,6 +21,8 @@ from GraphExtractor.graph import (
     Yields,
 )
 from GraphExtractor.models.registry import find_model
+from GraphExtractor.widths import check_key
+from phaze_common.choices import ExpertWidth
 from phaze_common.errors import InputError
 from tests.builders.samples import sampled
 
@@ -83,8 +85,8 @@ SMALL = {
 
 
 @cache
-def small(name, tp=1, sequence_parallel=False, ep=1, attention=Attention.FLASH):
-    key = GraphKey(name, 1, TOKENS, tp, attention, sequence_parallel, ep=ep)
+def small(name, tp=1, sequence_parallel=False, ep=1, attention=Attention.FLASH, etp=ExpertWidth.TP):
+    key = GraphKey(name, 1, TOKENS, tp, attention, sequence_parallel, ep=ep, etp=etp)
     return extract.extract_graph(
         key, SMALL[name]
     )  # or what stands for it in this session: the shared graphs
@@ -197,6 +199,39 @@ def test_rows_are_exchanged_twice_forward_and_twice_backward(name, tp, sequence_
             for each in exchanges(block_pass, CollectiveGroup.EXPERT)
         ] == [(ALL_TO_ALL, payload, ep)] * 2
     assert exchanges(block_of(small(name)).forward, CollectiveGroup.EXPERT) == []
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_whole_experts_are_divided_over_tensor_parallel_devices_too(name):
+    """Of tp 4 x ep 2 devices each holds as much of the experts with etp 1 and ep 8, and multiplies
+    as much; it exchanges its own rows, and gathers none."""
+    divided, whole = (
+        small(name, tp=4, sequence_parallel=True, ep=ep, etp=etp)
+        for ep, etp in ((2, ExpertWidth.TP), (8, ExpertWidth.ONE))
+    )
+    assert check_structure(whole) == check_invariants(whole) == []
+    one, other = block_of(divided), block_of(whole)
+    assert one.expert_parameter_count == other.expert_parameter_count > 0
+    assert whole.total_parameter_count == divided.total_parameter_count
+    for one_pass, other_pass in ((one.forward, other.forward), (one.backward, other.backward)):
+        products = [
+            sum(gemm.macs for each in graph.operators for gemm in each.gemms)
+            for graph in (one_pass, other_pass)
+        ]
+        assert products[0] == products[1]
+        (sent, _), (also_sent, _) = (
+            exchanges(graph, CollectiveGroup.EXPERT) for graph in (one_pass, other_pass)
+        )
+        assert sent.payload_bytes == also_sent.payload_bytes and also_sent.group_size == 8
+        gathered, fewer = (
+            exchanges(graph, CollectiveGroup.TENSOR) for graph in (one_pass, other_pass)
+        )
+        assert len(gathered) - len(fewer) == 2
+
+
+def test_whole_experts_without_sequence_parallelism_are_refused():
+    with pytest.raises(InputError, match="give sequence_parallel true"):
+        check_key(GraphKey("mixtral", 1, TOKENS, 2, etp=ExpertWidth.ONE), SMALL["mixtral"])
 
 
 @pytest.mark.parametrize("name", ["mixtral", "qwen3"])

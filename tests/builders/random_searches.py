@@ -46,6 +46,7 @@ from GraphExtractor.graph import (
 from phaze_common.choices import (
     Combine,
     ExpertOverlap,
+    ExpertWidth,
     FrontAxis,
     GroupOrder,
     KeyExchange,
@@ -97,11 +98,12 @@ class RandomModel:
         held = np.array(self.parameters) / key.tp
         twice = held * (0.9 if key.tp2 > 1 else 0.0) / key.tp2  # of a 2D layout
         experts = held * (0.0 if key.tp2 > 1 else 1.0) * self.expert_share
-        counts = held - experts + experts / key.ep - twice * (key.tp2 - 1)
-        tied = twice if key.tp2 > 1 else counts - experts / key.ep
+        own = experts * key.tp / key.expert_tp / key.ep
+        counts = held - experts + own - twice * (key.tp2 - 1)
+        tied = twice if key.tp2 > 1 else counts - own
         tied_first = (twice if key.tp2 > 1 else counts)[self.sequence[0]]
         shared = self.kept_together(key.micro_batch_size)
-        for index, (count, expert) in enumerate(zip(counts, experts / key.ep, strict=True)):
+        for index, (count, expert) in enumerate(zip(counts, own, strict=True)):
             none = float(random.uniform(2, 6))
             alone = [round(1000 * none * part * key.micro_batch_size) for part in (1.0, 0.6, 0.1)]
             kept = [
@@ -519,6 +521,7 @@ def random_space(random: Generator, layers: int, cluster: Cluster, *, experts: b
         sequence_parallel=(False, True) if random.random() < 0.5 else (False,),
         cp_degrees=some(1, 1, 2) if random.random() < 0.4 else (1,),
         ep_degrees=(1, 2, 4) if experts else (1,),
+        expert_widths=tuple(ExpertWidth) if experts else (ExpertWidth.TP,),
         pp_degrees=some(1, 2, 3) if pinned else None,
         dp_degrees=some(1, 2, 4) if random.random() < 0.2 else None,
         interleave=None if random.random() < 0.4 else (1,),
@@ -552,9 +555,12 @@ def every_shape(space: PlanSpace) -> Iterator[UniformPlan]:
         space.micro_batch_sizes,
         space.recompute,
         space.sequence_parallel,
+        space.expert_widths,
     )
-    for tp, cp, ep, size, recompute, sequence in itertools.product(*axes):
+    for tp, cp, ep, size, recompute, sequence, etp in itertools.product(*axes):
         if sequence and (tp == 1 or space.sequence_length % tp):
+            continue
+        if etp is ExpertWidth.ONE and not sequence:
             continue
         for overlap in space.overlap_tensor if sequence else (None,):
             shape = replace(
@@ -562,6 +568,7 @@ def every_shape(space: PlanSpace) -> Iterator[UniformPlan]:
                 tp=tp,
                 cp=cp,
                 ep=ep,
+                etp=etp,
                 micro_batch_size=size,
                 recompute=recompute,
                 sequence_parallel=sequence,
@@ -580,6 +587,8 @@ def every_shape(space: PlanSpace) -> Iterator[UniformPlan]:
 def every_order(space: PlanSpace, shape: UniformPlan) -> Iterator[UniformPlan]:
     """The shape by orders of groups, and with its groups wherever they can be assigned to."""
     yield shape
+    if shape.expert_tp < shape.tp:
+        return
     placed = every_assignment(space, tp=shape.tp, tp2=shape.tp2, cp=shape.cp, ep=shape.ep)
     yield from (replace(shape, group_order=groups) for groups in {each.groups for each in placed})
 
@@ -670,7 +679,9 @@ def every_plan(space: PlanSpace, shape: UniformPlan, layers: int) -> Iterator[Un
             or (space.use_all_devices and plan.devices < space.devices)
         ):
             continue
-        if plan.micro_batch_size * dp > plan.global_batch_size or dp * plan.cp % plan.ep:
+        if plan.micro_batch_size * dp > plan.global_batch_size:
+            continue
+        if dp * plan.cp * plan.tp // plan.expert_tp % plan.ep:
             continue
         blocks = layers - 2
         chunks = [1] + [

@@ -17,7 +17,7 @@ from GraphExtractor import extract
 from GraphExtractor.graph import ModelGraph
 from GraphExtractor.models.deepseek_v3 import DeepseekV3
 from GraphExtractor.models.gpt import Gpt
-from phaze_common.choices import Precision, TensorLayout
+from phaze_common.choices import ExpertWidth, Precision, TensorLayout
 
 SEQUENCE = 256
 
@@ -100,12 +100,17 @@ def small_experts(layers: int = 4, dense_layers: int = 1) -> DeepseekV3:
 
 @lru_cache
 def expert_graph(
-    tp: int = 1, ep: int = 1, cp: int = 1, sequence_parallel: bool = False
+    tp: int = 1,
+    ep: int = 1,
+    cp: int = 1,
+    sequence_parallel: bool = False,
+    etp: ExpertWidth = ExpertWidth.TP,
 ) -> ModelGraph:
     plan = plan_of(
         eager=False,
         tp=tp,
         ep=ep,
+        etp=etp,
         cp=cp,
         dp=ep,
         global_batch_size=ep,
@@ -115,7 +120,8 @@ def expert_graph(
 
 
 def expert_graph_for(plan: UniformPlan) -> ModelGraph:
-    return expert_graph(plan.tp, plan.ep, plan.cp, plan.sequence_parallel and plan.tp > 1)
+    split = plan.sequence_parallel and plan.tp > 1
+    return expert_graph(plan.tp, plan.ep, plan.cp, split, plan.etp)
 
 
 def iteration_of(

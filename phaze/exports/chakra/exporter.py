@@ -147,7 +147,7 @@ def _fewer_replicas(plan: UniformPlan) -> dict[str, object]:
     each, samples = plan.inner_devices * plan.pp, plan.micro_batches * plan.micro_batch_size
     if isinstance(plan.group_order, str):
         for dp in range(min(MOST_RANKS // each, plan.dp), 0, -1):
-            if dp * plan.cp % plan.ep == 0:
+            if plan.expert_devices(dp * plan.cp) % plan.ep == 0:
                 return {"dp": dp, "global_batch_size": samples * dp}
     return {}
 

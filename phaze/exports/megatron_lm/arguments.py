@@ -148,8 +148,8 @@ def _parallel(launch: Launch) -> Iterator[Option]:
         yield Option("cp-comm-type", CONTEXT_EXCHANGES[degrees.exchange], why)
     if shape_of(launch).experts is not None or degrees.ep > 1:
         yield from options(f"""
-            expert-model-parallel-size {degrees.ep} # the plan's ep, of its dp x cp devices
-            expert-tensor-parallel-size {degrees.tp} # experts are divided by tp as the rest is
+            expert-model-parallel-size {degrees.ep} # the plan's ep, of the devices that could share its experts
+            expert-tensor-parallel-size {degrees.expert_tp} # the plan's etp: devices that divide each expert
         """)
     if not is_even(launch):
         chunks = "the plan's chunks, which stages take in turn"

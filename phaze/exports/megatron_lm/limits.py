@@ -131,13 +131,13 @@ def _sequences(launch: Launch) -> Refusals:
 
 def _experts(launch: Launch) -> Refusals:
     experts, degrees = _shape(launch).experts, launch.degrees
-    ep, devices = degrees.ep, degrees.dp * degrees.cp
+    ep, devices = degrees.ep, degrees.expert_devices(degrees.dp * degrees.cp)
     if experts is None:
         if ep > 1:
             yield unsupported(f"the model has no experts that ep {ep} could divide", ep=1)
         return
     if experts.count % ep or devices % ep:
-        what = f"ep {ep} has to divide {experts.count} experts and dp x cp {devices}"
+        what = f"ep {ep} has to divide {experts.count} experts, and {devices} devices"
         yield unsupported(what, ep=gcd(ep, experts.count, devices))
     if experts.chosen > experts.count:
         yield unsupported(f"a token cannot meet {experts.chosen} of {experts.count} experts")

@@ -29,7 +29,7 @@ from phaze.exports.megatron_lm.known_arguments import known_arguments
 from phaze.exports.megatron_lm.model import blocks_of, model_of
 from phaze.exports.megatron_lm.pipeline import blocks_of_chunks, chunks_of, predicts_further
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
-from phaze_common.choices import CudaGraphs, Dispatcher, GroupOrder
+from phaze_common.choices import CudaGraphs, Dispatcher, ExpertWidth, GroupOrder
 from phaze_common.errors import InputError
 
 PROGRAM = "Megatron-LM"
@@ -110,7 +110,9 @@ def read(
     if flags.has("use-tp-pp-dp-mapping"):
         settings["group_order"] = GroupOrder.PIPELINE_INNER.value
     width = flags.number("expert-tensor-parallel-size", tp)
-    if width != tp and flags.has("num-experts"):
+    if width == 1 and tp > 1:
+        settings["etp"] = ExpertWidth.ONE.value
+    elif width != tp and flags.has("num-experts"):
         flags.untold["expert-tensor-parallel-size"] = (
             f"experts are cut over {width} devices, not over tp {tp}"
         )

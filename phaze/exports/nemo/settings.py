@@ -143,8 +143,8 @@ def _experts(launch: Launch) -> Iterator[Option]:
         yield Option("moe_shared_expert_overlap", "True", why)
     yield from options(f"""
         moe_grouped_gemm {grouped} # priced so: {one}
-        expert_model_parallel_size {degrees.ep} # the plan's ep, of its dp x cp devices
-        expert_tensor_parallel_size {degrees.tp} # experts are divided by tp as the rest is
+        expert_model_parallel_size {degrees.ep} # the plan's ep, of the devices that could share its experts
+        expert_tensor_parallel_size {degrees.expert_tp} # the plan's etp: devices that divide each expert
     """)
 
 

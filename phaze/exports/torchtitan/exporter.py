@@ -17,7 +17,7 @@ Refused here although torchtitan runs it, because what runs would not be the pla
   (``backward_maybe_with_nosync``): ZeRO 1 or 0;
 - context parallelism always shards over its devices (FSDP's mesh folds cp), so that there is no
   ZeRO 0 with it;
-- experts borrow devices of tensor parallelism, where a plan divides them over other devices;
+- experts borrow devices of tensor parallelism (a plan's etp 1);
 - its selective recomputation keeps and recomputes single operators, every second product among
   them.
 
@@ -40,7 +40,7 @@ from phaze.exports.launch import ExportedFile, Exporter, Launch, unsupported
 from phaze.exports.refusals import NO_OFFLOAD, ON_HOST, Refusals
 from phaze.exports.start_scripts import RUN
 from phaze.exports.torchtitan.files import launcher, module
-from phaze_common.choices import Attention, KeyExchange, Precision, Recompute
+from phaze_common.choices import Attention, ExpertWidth, KeyExchange, Precision, Recompute
 
 FAMILIES = ("llama", "qwen3", "qwen3_moe", "mixtral")  # whose blocks torchtitan has
 # tokens of a block of FlexAttention's mask, which context parallelism does not cut
@@ -110,13 +110,18 @@ def _sharding(launch: Launch) -> Refusals:
 def _experts(launch: Launch) -> Refusals:
     degrees, shape = launch.degrees, launch.shape
     if degrees.ep == 1:
+        if degrees.expert_tp < degrees.tp:
+            what = "it divides experts by tensor parallelism where nothing else does (etp 1)"
+            yield unsupported(what, etp=ExpertWidth.TP.value)
         return
     if shape is None or shape.experts is None:
         yield unsupported(f"{launch.plan.model} has no experts to divide (ep {degrees.ep})", ep=1)
         return
-    if degrees.tp > 1:
+    if degrees.expert_tp > 1:
         what = "it divides experts over the devices of tensor parallelism too"
-        yield unsupported(f"{what}, where the plan divides each expert over them", ep=1)
+        yield unsupported(
+            f"{what}, where the plan divides each expert over them", etp=ExpertWidth.ONE.value
+        )
     if degrees.zero_stage == 0:
         what = "it divides experts only over devices that shard parameters"
         yield unsupported(what, zero_stage=1 + (degrees.pp == 1))

@@ -21,7 +21,7 @@ from phaze.exports.launch_batches import OF_REPLICAS, given_number, replicas_of
 from phaze.exports.python_files.values import Expression
 from phaze.exports.refusals import ON_HOST
 from phaze.exports.torchtitan.files import SCHEDULES
-from phaze_common.choices import PipelineSchedule
+from phaze_common.choices import ExpertWidth, PipelineSchedule
 from phaze_common.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ def settings_of(given: Sections) -> dict[str, object]:
     rotation = "parallelism.context_parallel_rotate_method"
     if found["cp"] != 1 and given.text(rotation, "allgather") == "alltoall":
         found["exchange"] = "ring"
-    _experts(given)
+    found |= _experts(given)
     kind = given.text("optimizer", "default_adamw")  # of a Python file: what makes it
     if "adam" not in kind.lower() and not kind.endswith("OptimizersContainer"):
         given.untold["optimizer"] = NOT_ADAM
@@ -373,11 +373,7 @@ def _recomputed(given: Sections) -> dict[str, object]:
     return {"recompute": POLICIES[policy]}
 
 
-def _experts(given: Sections) -> None:
+def _experts(given: Sections) -> dict[str, object]:
     names = ("tensor_parallel", "expert_parallel", "expert_tensor_parallel")
     tp, ep, own = (given.degree(f"parallelism.{name}_degree") for name in names)
-    if ep > 1 and tp > 1 and own != tp:
-        given.untold["parallelism.expert_parallel_degree"] = (
-            "experts are divided over the devices of tensor parallelism too, and are priced as "
-            "divided over others"
-        )
+    return {"etp": ExpertWidth.ONE.value} if ep > 1 and tp > 1 and own != tp else {}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from Estimator.hardware_files import load_cluster
 from Estimator.network.collectives import collective_s
+from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import GroupLevel, LayerGroups, copy_levels, divided_levels
@@ -16,7 +17,7 @@ from Estimator.plans.plan import check_plan
 from Estimator.plans.results import Iteration
 from Estimator.plans.uniform_plans import ORDERS
 from GraphExtractor.graph import CollectiveGroup, CollectiveKind, Recompute
-from phaze_common.choices import GroupOrder
+from phaze_common.choices import ExpertWidth, GroupOrder
 from phaze_common.errors import InputError, PhazeError
 from tests.builders.training_cases import device_model, expert_graph_for, iteration_of, plan_of
 
@@ -52,33 +53,39 @@ def members(start: int, levels: tuple[GroupLevel, ...]) -> list[int]:
     pp=st.sampled_from([1, 3]),
     dp=st.sampled_from([1, 2, 6]),
     order=st.sampled_from(ORDERS[:2]),
+    whole_experts=st.booleans(),
     data=st.data(),
 )
 def test_groups_divide_the_devices_that_hold_the_same(
-    tp: int, cp: int, pp: int, dp: int, order: GroupOrder, data: st.DataObject
+    tp: int, cp: int, pp: int, dp: int, order: GroupOrder, whole_experts: bool, data: st.DataObject
 ) -> None:
     """All devices are in exactly one group of each kind; of those that divide experts no two hold
-    the same ones."""
+    the same ones. Whole experts are divided over tensor-parallel devices too."""
+    width = ExpertWidth.ONE if whole_experts else ExpertWidth.TP
+    etp = 1 if whole_experts else tp
+    sharing = cp * dp * tp // etp
     ep = data.draw(
-        st.sampled_from([degree for degree in range(1, cp * dp + 1) if cp * dp % degree == 0])
+        st.sampled_from([degree for degree in range(1, sharing + 1) if sharing % degree == 0])
     )
-    plan = plan_with(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, group_order=order)
+    plan = plan_with(tp=tp, cp=cp, pp=pp, dp=dp, ep=ep, etp=width, group_order=order)
     check_plan(plan)
     stages = (GroupLevel(plan.pp, plan.stage_stride), GroupLevel(plan.tp, 1))
+    of_experts = (stages[0], GroupLevel(etp, 1))
     (divided, between), copies = divided_levels(plan), copy_levels(plan)
     for levels, others, size in (
-        (copies, (), cp * dp),
-        (divided, between, ep),
-        (between, divided, cp * dp // ep),
+        (copies, stages, cp * dp),
+        (divided, (*of_experts, *between), ep),
+        (between, (*of_experts, *divided), sharing // ep),
     ):
-        found = [members(start, levels) for start in members(0, (*stages, *others))]
+        found = [members(start, levels) for start in members(0, others)]
         assert size == len(found[0])
         assert sorted(device for group in found for device in group) == list(range(plan.devices))
-    whole = {frozenset(members(start, copies)) for start in members(0, stages)}
-    for start in members(0, (*stages, *between)):
+    tensor = (GroupLevel(tp // etp, 1),)
+    whole = {frozenset(members(start, (*tensor, *copies))) for start in members(0, of_experts)}
+    for start in members(0, (*of_experts, *between)):
         mine = members(start, divided)
         assert sum(group.issuperset(mine) for group in whole) == 1
-        for other in members(0, (*stages, *divided)):
+        for other in members(0, (*of_experts, *divided)):
             assert len(set(members(other, between)) & set(mine)) <= 1
 
 
@@ -86,6 +93,58 @@ def test_the_devices_that_divide_experts_are_neighbours() -> None:
     assert divided_levels(plan_with(tp=2, dp=8, ep=4)) == ((GroupLevel(4, 2),), (GroupLevel(2, 8),))
     inner = plan_with(tp=2, pp=3, cp=2, dp=4, ep=4, group_order=GroupOrder.PIPELINE_INNER)
     assert divided_levels(inner) == ((GroupLevel(2, 2), GroupLevel(2, 12)), (GroupLevel(2, 24),))
+
+
+def test_whole_experts_are_shared_by_tensor_parallel_devices_first() -> None:
+    """As the groups of Megatron-Core's ``RankGenerator(tp=1, ep=ep, ...)``."""
+    plan = plan_with(tp=4, dp=4, ep=8, etp=1)
+    assert divided_levels(plan) == ((GroupLevel(8, 1),), (GroupLevel(2, 8),))
+    few = plan_with(
+        tp=4, pp=2, dp=4, ep=2, etp=ExpertWidth.ONE, group_order=GroupOrder.PIPELINE_INNER
+    )
+    assert divided_levels(few) == ((GroupLevel(2, 1),), (GroupLevel(2, 2), GroupLevel(4, 8)))
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 3])
+@pytest.mark.parametrize("ep", [1, 2, 8])
+def test_whole_experts_have_copies_of_their_own_number(zero_stage: int, ep: int) -> None:
+    """Of tp 2 x dp 4 devices ep share the experts: 8 / ep hold the same, whatever tp divides."""
+    plan = plan_with(
+        tp=2, dp=4, ep=ep, etp=ExpertWidth.ONE, sequence_parallel=True, zero_stage=zero_stage
+    )
+    experts, others = counts(plan)
+    (stage,) = priced(plan).stages
+    kept = {0: 16.0, 1: 4.0, 3: 0.0}[zero_stage]
+    assert experts == counts(plan_with())[0] // ep
+    assert stage.parameter_state_bytes == pytest.approx(
+        (kept + (ADAM - kept) / 4) * others + (kept + (ADAM - kept) / (8 / ep)) * experts
+    )
+
+
+def test_gradients_of_whole_experts_are_reduced_over_their_copies() -> None:
+    plan = plan_with(tp=2, dp=4, ep=4, etp=ExpertWidth.ONE, sequence_parallel=True)
+    experts, others = counts(plan)
+    wanted_s = collective_s(CollectiveKind.ALL_REDUCE, 2.0 * others, 4, 2, CLUSTER)
+    wanted_s += collective_s(CollectiveKind.ALL_REDUCE, 2.0 * experts, 2, 4, CLUSTER)
+    assert priced(plan).breakdown.data_communication_s == pytest.approx(wanted_s)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            {"tp": 2, "dp": 2, "ep": 8, "etp": ExpertWidth.ONE},
+            "does not divide the tp 2 x dp 2 x cp 1 = 4",
+        ),
+        (
+            {"tp": 2, "etp": ExpertWidth.ONE, "group_order": Assignment.parsed("tp2")},
+            "group_order is tp2, which does not say where whole experts lie",
+        ),
+    ],
+)
+def test_whole_experts_that_cannot_be_are_refused(given: dict[str, object], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        check_plan(plan_with(**given))
 
 
 @pytest.mark.parametrize(("dp", "cp", "ep"), [(4, 1, 3), (2, 2, 8), (1, 1, 2)])

@@ -22,6 +22,7 @@ from Estimator.plans.rates import Machine, device_machine
 from Estimator.plans.results import Status
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import ModelGraph, Recompute
+from phaze_common.choices import ExpertWidth
 from phaze_common.errors import InputError
 from tests.builders.training_cases import device_model, expert_graph_for, graph_for, plan_of
 
@@ -141,8 +142,9 @@ def test_all_plans_of_a_shape_cost_what_they_cost_alone(cluster: str, software: 
 @pytest.mark.some(1)
 @pytest.mark.parametrize("cluster", ["dgx_a100", "phaze_icml24"])
 def test_experts_divided_among_replicas(cluster: str) -> None:
-    for tp, cp, ep in ((1, 1, 1), (1, 1, 4), (2, 2, 4)):
-        shape = plan_of(eager=False, tp=tp, cp=cp, ep=ep)
+    whole = {"sequence_parallel": True, "etp": ExpertWidth.ONE}
+    for tp, cp, ep, more in ((1, 1, 1, {}), (1, 1, 4, {}), (2, 2, 4, {}), (2, 1, 4, whole)):
+        shape = plan_of(eager=False, tp=tp, cp=cp, ep=ep, **more)
         axes = itertools.product(
             (1, 2, 4), (4, 8, 12), range(4), (1, 2), (False, True), (False, True)
         )

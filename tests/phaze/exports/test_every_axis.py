@@ -18,6 +18,7 @@ from phaze.exports.registry import HOMES, exporter
 from phaze_common.choices import (
     Attention,
     CudaGraphs,
+    ExpertWidth,
     KeyExchange,
     MomentDtype,
     Precision,
@@ -42,6 +43,7 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
     "tp2": TWO_D,
     "panels": TWO_D,
     "exchange": {"cp": 2},
+    "etp": {"tp": 2, "sequence_parallel": True},
     "sequence_parallel": {"tp": 2},
     "stage_layers": {"pp": 2},
     "schedule": {"pp": 2},
@@ -58,6 +60,7 @@ ANOTHER: Mapping[str, Mapping[str, Any]] = {
     "cp": {"cp": 4},
     "exchange": {"exchange": KeyExchange.RING},
     "ep": {"ep": 2},
+    "etp": {"etp": ExpertWidth.ONE},
     "sequence_parallel": {"sequence_parallel": True},
     "pp": {"pp": 4},
     "stage_layers": {"interleave": 1, "stage_layers": (10, 40)},

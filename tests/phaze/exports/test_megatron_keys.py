@@ -177,9 +177,10 @@ MIXTURE = (
         ("--moe-layer-freq 1", ""),
         ("--moe-layer-freq ([1]*32)", ""),
         (
-            "--tensor-model-parallel-size 4 --expert-tensor-parallel-size 1",
-            "experts are cut over 1 devices, not over tp 4",
+            "--tensor-model-parallel-size 4 --expert-tensor-parallel-size 2",
+            "experts are cut over 2 devices, not over tp 4",
         ),
+        ("--tensor-model-parallel-size 4 --expert-tensor-parallel-size 1", ""),
         ("--tensor-model-parallel-size 4 --expert-tensor-parallel-size 4", ""),
     ],
 )
@@ -536,7 +537,7 @@ CASES: dict[str, dict[str, object]] = {
         "gradient_dtype": "bf16",
         "fp8_weights": True,
     },
-    "megatron_expert_tensor_parallel": {"refused": "expert-tensor-parallel-size"},
+    "megatron_expert_tensor_parallel": {"etp": "1"},
     "megatron_ignored_memory_flags": {"gradient_dtype": "bf16", "dp": 8},
     "megatron_moe_layer_freq": {"refused": "moe-layer-freq"},
     "megatron_optimizer_cpu_offload": {"offload": ["optimizer"]},

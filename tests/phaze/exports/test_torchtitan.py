@@ -189,7 +189,7 @@ REFUSED = [
         {"ep": 2, "tp": 2},
         {"model": "mixtral-8x7b"},
         "over the devices of tensor parallelism",
-        {"ep": 1},
+        {"etp": "1"},
     ),
     (
         {"ep": 2, "zero_stage": 0},
