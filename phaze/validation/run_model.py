@@ -89,9 +89,10 @@ def _mixture(run: TypedRun, spelled: Dimensions, sequence_length: int) -> RunMod
 
 
 def _check_one_width(run: TypedRun) -> None:
-    """Refuse experts that are divided over fewer devices than what lies around them."""
+    """Refuse experts that are divided over some of the devices that divide what lies around
+    them."""
     tp, etp = run.degrees.tp, run.degrees.etp
-    if (tp or 1) > 1 and etp is not None and etp != tp:
+    if etp not in (None, 1, tp or 1):
         raise InputError(
             f"its experts are divided over {etp} devices where the rest is over tp {tp}, "
             "which no plan here expresses"

@@ -11,7 +11,7 @@ from phaze.validation.assumptions import Assumptions, Notes
 from phaze.validation.records import Assumption
 from phaze.validation.stages import equal_chunks
 from phaze.validation.typed_run import TypedRun
-from phaze_common.choices import Attention, Precision, Recompute
+from phaze_common.choices import Attention, ExpertWidth, Precision, Recompute
 from phaze_common.errors import InputError
 
 NEARLY = 0.1
@@ -51,7 +51,9 @@ def possible_plans(
         zero_stage = 1
     base = replace(
         degrees,
-        sequence_parallel=bool(run.sequence_parallel) and degrees.tp > 1,
+        # Megatron-LM divides experts under tensor parallelism only so
+        sequence_parallel=degrees.tp > 1
+        and (bool(run.sequence_parallel) or degrees.expert_tp < degrees.tp),
         zero_stage=zero_stage,
         precision=run.precision or Precision.BF16,
         attention=run.attention or Attention.FLASH,
@@ -122,7 +124,8 @@ def degrees_of(run: TypedRun, notes: Notes) -> UniformPlan:
     filled = [f"{name} {found[name]}" for name in ("tp", "pp", "dp") if known[name] is None]
     if filled:
         notes.assume("degrees", ", ".join(filled))
-    return UniformPlan(**found, ep=stated.ep or 1)  # type: ignore[arg-type]
+    width = ExpertWidth.ONE if stated.etp == 1 and found["tp"] > 1 else ExpertWidth.TP
+    return UniformPlan(**found, ep=stated.ep or 1, etp=width)  # type: ignore[arg-type]
 
 
 def _whole_micro_batches(samples: int, together: int) -> int:
