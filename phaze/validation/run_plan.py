@@ -11,7 +11,7 @@ from phaze.validation.assumptions import Assumptions, Notes
 from phaze.validation.records import Assumption
 from phaze.validation.stages import equal_chunks
 from phaze.validation.typed_run import TypedRun
-from phaze_common.choices import Attention, ExpertWidth, Precision, Recompute
+from phaze_common.choices import Attention, CudaGraphs, ExpertWidth, Precision, Recompute
 from phaze_common.errors import InputError
 
 NEARLY = 0.1
@@ -59,6 +59,9 @@ def possible_plans(
         attention=run.attention or Attention.FLASH,
         overlap_gradients=run.overlap_gradients,
         overlap_tensor=run.overlap_tensor,
+        dispatcher=run.dispatcher,
+        overlap_experts=run.overlap_experts,
+        cuda_graphs=run.cuda_graphs or CudaGraphs.NONE,
         interleave=(run.interleave or 1) if degrees.pp > 1 else 1,
         state_formats=StateFormats(moment_dtype=run.moment_dtype),
         offload=Offload(activations=run.offloaded_activations or 0.0),

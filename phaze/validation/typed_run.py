@@ -22,7 +22,15 @@ from phaze.validation.csv_table import (
     header_of,
     read_typed_csv,
 )
-from phaze_common.choices import Attention, MomentDtype, Precision, Recompute
+from phaze_common.choices import (
+    Attention,
+    CudaGraphs,
+    Dispatcher,
+    ExpertOverlap,
+    MomentDtype,
+    Precision,
+    Recompute,
+)
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 from phaze_common.written_files import write_output
@@ -176,6 +184,9 @@ class TypedRun:
     overlap_gradients: bool | None = None
     overlap_tensor: bool | None = None
     blocking_launches: bool | None = None
+    dispatcher: Dispatcher | None = None
+    overlap_experts: ExpertOverlap | None = None
+    cuda_graphs: CudaGraphs | None = None
     degrees: StatedDegrees = NO_DEGREES
     interleave: int | None = None
     micro_batch_size: int | None = None
@@ -192,7 +203,10 @@ class TypedRun:
     notes: str = ""
 
 
-CHOICES = (Attention, MomentDtype, Precision, Recompute, FlopsConvention, MemoryFigure)
+CHOICES = (
+    *(Attention, MomentDtype, Precision, Recompute, FlopsConvention, MemoryFigure),
+    *(Dispatcher, ExpertOverlap, CudaGraphs),
+)
 READERS: dict[type, Reader] = {
     **{int: _whole, float: _number, bool: _flag, str: str},
     **{choice: _one_of({each.value: each for each in choice}) for choice in CHOICES},
