@@ -3,7 +3,9 @@ groups, and all the way back.
 
 Tokens are gathered by expert, exchanged over the expert-parallel group so that every device holds
 the rows of its own experts, multiplied in one batched product per projection, exchanged back and
-summed by their routing weights (Lepikhin et al. 2021; the all-to-all dispatcher of Megatron-LM).
+summed (Lepikhin et al. 2021; the all-to-all dispatcher of Megatron-LM). Routing weights travel with
+the rows, which costs next to nothing, and multiply what the gate makes, so that what experts give
+need not be kept (Megatron-Core since 2025: ``moe_permute_fusion``, ``permuted_probs``).
 Routing is balanced: each expert gets an equal part of every device's choices, rounded up to whole
 rows, which is what balancing losses and biases train for; neither they nor dropped tokens are
 modelled. Indices are bookkeeping, except where a kernel reads them beside the rows.
@@ -68,6 +70,17 @@ _swiglu = custom_operators.define(
 _swiglu_backward = custom_operators.define(
     "swiglu_backward", "(Tensor gradient, Tensor x) -> Tensor", lambda _, x: torch.empty_like(x)
 )
+# the same, times the routing weight of each row
+_weighted_swiglu = custom_operators.define(
+    "weighted_swiglu",
+    "(Tensor x, Tensor weights) -> Tensor",
+    lambda x, _: x.new_empty(*x.shape[:-1], x.shape[-1] // 2),
+)
+_weighted_swiglu_backward = custom_operators.define(
+    "weighted_swiglu_backward",
+    "(Tensor gradient, Tensor x, Tensor weights) -> (Tensor, Tensor)",
+    lambda _, x, weights: (torch.empty_like(x), torch.empty_like(weights)),
+)
 _all_to_all = custom_operators.define_collective("all_to_all")
 # rows of other devices: saved for the weight gradients, while a sequence is gathered again
 _all_gather_rows = custom_operators.define_collective("all_gather_rows", grows=0)
@@ -127,7 +140,32 @@ class _SwiGlu(torch.autograd.Function):  # type: ignore[misc]
         return _swiglu_backward(gradient, *ctx.saved_tensors)
 
 
+class _WeightedSwiGlu(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, x: Any, weights: Any) -> Any:
+        ctx.save_for_backward(x, weights)
+        return _weighted_swiglu(x, weights)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return _weighted_swiglu_backward(gradient, *ctx.saved_tensors)
+
+
+class _AddRows(torch.autograd.Function):  # type: ignore[misc]
+    """Sum of each token's rows, (token, width), of as many ``tokens``."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Any, index: Any, tokens: int) -> Any:
+        ctx.save_for_backward(index)
+        return _sum_rows(rows, index, tokens)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return _gather_rows(gradient, *ctx.saved_tensors), None, None
+
+
 gathered_rows = _GatherRows.apply
+added_rows = _AddRows.apply
 summed_rows = _SumRows.apply
 
 
@@ -177,12 +215,14 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         self.gate_up_proj = torch.nn.Parameter(torch.empty(experts // ep, 2 * ffn // tp, hidden))
         self.down_proj = torch.nn.Parameter(torch.empty(experts // ep, hidden, ffn // tp))
 
-    def forward(self, rows: torch.Tensor, sources: int) -> Any:
-        """Rows (row, hidden) of ``sources`` devices, each with a part for every expert in order."""
+    def forward(self, rows: torch.Tensor, weights: torch.Tensor, sources: int) -> Any:
+        """Rows (row, hidden) of ``sources`` devices, each with a part for every expert in order,
+        and the ``weights`` of as many."""
         experts, hidden, _ = self.down_proj.shape
         rows = rows.view(sources, experts, -1, hidden).transpose(0, 1)
         sorted_rows = rows.reshape(experts, -1, hidden)
-        inner = _SwiGlu.apply(torch.bmm(sorted_rows, self.gate_up_proj.transpose(1, 2)))
+        inner = torch.bmm(sorted_rows, self.gate_up_proj.transpose(1, 2))
+        inner = _WeightedSwiGlu.apply(inner, weights)
         out = torch.bmm(inner, self.down_proj.transpose(1, 2))
         return out.view(experts, sources, -1, hidden).transpose(0, 1).reshape(-1, hidden)
 
@@ -245,10 +285,10 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         divided = self.sequence_parallel and self.etp > 1
         if divided:
             rows = custom_operators.communicate(self.tp, gather, scatter, rows)
-        rows = self.experts(rows, self.ep * (self.tp if divided else 1))
+        rows = self.experts(rows, weights, self.ep * (self.tp if divided else 1))
         if divided:
             rows = custom_operators.communicate(self.tp, scatter, gather, rows)
-        out = summed_rows(exchanged(rows, self.ep), index, weights).view_as(x)
+        out = added_rows(exchanged(rows, self.ep), index, tokens.shape[0]).view_as(x)
         if self.shared_expert is not None:
             out = out + self.shared_expert(x)
         return custom_operators.reduce_from_group(out, self.tp) if alone else out

@@ -40,13 +40,10 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.widths = widths
         self.tp, self.sequence_parallel = 1, False
-        ranks = widths.query_rank, widths.key_rank
-        self.qkv_a_proj = torch.nn.Linear(hidden, sum(ranks) + widths.rotary, bias=False)
-        norm = custom_operators.FusedRmsNorm
-        self.q_a_layernorm: Any = None
-        if widths.query_rank:
-            self.q_a_layernorm = norm(torch.nn.Parameter(torch.empty(widths.query_rank)))
-        self.kv_a_layernorm = norm(torch.nn.Parameter(torch.empty(widths.key_rank)))
+        ranks = widths.query_rank + widths.key_rank
+        self.qkv_a_proj = torch.nn.Linear(hidden, ranks + widths.rotary, bias=False)
+        self.q_a_layernorm = _norm(widths.query_rank) if widths.query_rank else torch.nn.Identity()
+        self.kv_a_layernorm = _norm(widths.key_rank)
         self._build_heads(hidden, heads)
 
     def _build_heads(self, hidden: int, heads: int) -> None:
@@ -70,7 +67,7 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
         widths, group = self.widths, (self.tp, self.sequence_parallel)
         sizes = [each for each in (widths.query_rank, widths.key_rank, widths.rotary) if each]
         *compressed, keys, rotary = self.qkv_a_proj(hidden_states).split(sizes, -1)
-        read = self.q_a_layernorm(*compressed) if compressed else hidden_states
+        read = self.q_a_layernorm(compressed[0]) if compressed else hidden_states
         latent = custom_operators.enter_group(read, *group)
         queries = _of_heads(self.q_b_proj(latent), widths.plain + widths.rotary)
         latent = custom_operators.enter_group(self.kv_a_layernorm(keys), *group)
@@ -86,6 +83,10 @@ class LatentAttention(torch.nn.Module):  # type: ignore[misc]
         out = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         summand = self.o_proj(out.transpose(1, 2).flatten(2))
         return custom_operators.leave_group(summand, *group), None
+
+
+def _norm(rank: int) -> Any:
+    return custom_operators.FusedRmsNorm(torch.nn.Parameter(torch.empty(rank)))
 
 
 def _of_heads(x: torch.Tensor, width: int) -> torch.Tensor:

@@ -62,7 +62,8 @@ VECTOR_FUNCTIONS = MappingProxyType(
         hardsigmoid_backward:relu_backward hardswish_backward:relu_backward mse_loss:mul
         mse_loss_backward:mul smooth_l1_loss:mul smooth_l1_loss_backward:mul huber_loss:mul
         huber_loss_backward:mul binary_cross_entropy:log binary_cross_entropy_backward:div
-        binary_cross_entropy_with_logits:cross_entropy swiglu:silu swiglu_backward:silu_backward""",
+        binary_cross_entropy_with_logits:cross_entropy swiglu:silu swiglu_backward:silu_backward
+        weighted_swiglu:silu weighted_swiglu_backward:silu_backward""",
     )
     | _functions(
         OperatorKind.MOVE,

@@ -29,7 +29,7 @@ _SELECTIVE = _words(
 )
 # a module that is most of a block, whose recomputation is nearest to that of all
 _MOST_OF_A_BLOCK = re.compile(r"(?<!\w)moe(?!\w)")
-_OFFLOADED_LAYERS = re.compile(r"activation offload (\d+) layers")
+_OFFLOADED_LAYERS = re.compile(r"activation offload (\d+) layers", re.IGNORECASE)
 _NO_MODULES = re.compile(r"\[\s*\]|modules empty")
 _REMAT = re.compile(r"remat_policy=(\w*)")
 _KEPT = re.compile(r"(\w+)=(?:device|offload)")
@@ -178,8 +178,13 @@ def gradient_bytes_in(text: str) -> int | None:
 
 def offloaded_layers_in(text: str) -> int:
     """Layers whose activations are said to be kept in host memory."""
-    found = _OFFLOADED_LAYERS.search(text.lower())
+    found = _OFFLOADED_LAYERS.search(text)
     return 0 if found is None else int(found[1])
+
+
+def without_offloaded_layers(text: str) -> str:
+    """A text without these words."""
+    return _OFFLOADED_LAYERS.sub("", text)
 
 
 def memory_in(text: str) -> tuple[float, MemoryFigure | None]:

@@ -25,6 +25,7 @@ from phaze.validation.published_words import (
     precision_in,
     recompute_in,
     stated_stage_in,
+    without_offloaded_layers,
     zero_stage_in,
 )
 from phaze.validation.run_hardware import device_of, tiers_of
@@ -52,7 +53,8 @@ def translated(
     """
     if row.unclear:
         notes.assume("unclear", ", ".join(row.unclear))
-    text = "; ".join((row.model, row.notes, row.overlap, row.recompute))
+    unread = without_offloaded_layers(row.overlap)
+    text = "; ".join((row.model, row.notes, unread, row.recompute))
     other = first_found(rules.other_trainings, text)
     if other is not None:
         raise InputError(other.means)

@@ -332,16 +332,16 @@ def test_eager_latent_attention_has_separate_products_of_both_widths():
 
 
 def test_routed_rows_and_what_combining_them_needs_are_kept():
-    """Two rows of a token's width for each choice, into the experts and out of them, and three of
-    the inner width."""
+    """A row of a token's width for each choice, into the experts, and three of the inner width:
+    weights multiply these, so that what comes out is not kept."""
     family, kept = SMALL["mixtral"], block_of(small("mixtral")).saved.none
     unrouted = block_of(small("mixtral")).saved.full
     choices = TOKENS * family.chosen
-    assert kept > 2 * choices * (2 * HIDDEN + 3 * family.ffn) + unrouted
+    assert kept > 2 * choices * (HIDDEN + 3 * family.ffn) + unrouted
     wide = replace(family, chosen=4)
     wider = extract_graph(GraphKey("mixtral", 1, TOKENS, 1), wide)
     added = block_of(wider).saved.none - kept
-    per_choice = 2 * (2 * HIDDEN + 3 * family.ffn)  # bf16
+    per_choice = 2 * (HIDDEN + 3 * family.ffn)  # bf16
     indices_and_weights = 8 + 8 + 2  # of the row's token and of its expert
     assert 2 * TOKENS * per_choice <= added <= 2 * TOKENS * (per_choice + indices_and_weights)
 

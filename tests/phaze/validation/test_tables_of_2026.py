@@ -12,10 +12,11 @@ from unpriced import no_plan_of_ours
 from GraphExtractor.models.dimensions import parse_dimensions
 from phaze.validation.assumptions import Assumptions, Notes
 from phaze.validation.megatron_tests import GPT_VOCABULARY, SOURCE
-from phaze.validation.published_words import memory_in
+from phaze.validation.published_words import memory_in, recompute_in
 from phaze.validation.records import ValidationReport
 from phaze.validation.run import validate
 from phaze.validation.run_model import matrices_of, model_of
+from phaze.validation.run_plan import degrees_of, possible_plans
 from phaze.validation.runs import columns_not_read, read_runs
 from phaze.validation.translation import translated
 from phaze.validation.typed_run import MemoryFigure, TypedRun
@@ -209,3 +210,61 @@ def test_figures_of_a_family() -> None:
     assert (found["error"], found["bias"], found["inside 80 %"]) == ("30.0%", "-10.0%", "50.0%")
     assert (found["width"], found["too large"]) == ("x4.0", "1 (50.0%)")
     assert (found["memory runs"], found["memory error"]) == ("1", "10.0%")
+
+
+@pytest.mark.parametrize(
+    ("words", "mode"),
+    [
+        ("selective: layernorm, moe", Recompute.FULL),
+        ("selective: ['moe_act', 'moe', 'core_attn']", Recompute.FULL),
+        ("moe+layernorm+core_attn", Recompute.FULL),
+        ("selective: moe_act+layernorm", Recompute.SELECTIVE),
+        ("none (but for moe at times)", Recompute.NONE),
+    ],
+)
+def test_a_module_that_is_most_of_a_block_is_nearest_to_all_of_it(
+    words: str, mode: Recompute
+) -> None:
+    assert recompute_in(words) is mode
+
+
+def test_layers_whose_activations_are_offloaded_are_a_part_of_the_plan(
+    rules: Assumptions,
+) -> None:
+    notes = Notes()
+    words = {**BY_NAME, "model": "LLAMA3_70B", "overlap": "activation offload 20 layers"}
+    run = translated(row_with(**words, parameters=None), rules, notes)
+    assert run.offloaded_activations == 0.25
+    said = {each.rule: each.value for each in notes.made()}
+    assert "not_priced" not in said and "25% of the layers" in said["words"]
+    plans = possible_plans(run, degrees_of(run, Notes()), 80, (Recompute.NONE,), rules, Notes())
+    assert {each.plan.offload.activations for each in plans} == {0.25}
+    assert read(rules, **BY_NAME, model="LLAMA3_70B").offloaded_activations is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ({"source": "Megatron-Bridge model verification card"}, None),
+        (
+            {
+                "source": "Megatron-Bridge model verification card",
+                "notes": "pretrain_performance; mean of last 10 steps",
+            },
+            2,
+        ),
+        ({"source": "NVIDIA dgxc-benchmarking v25.02", "precision": "fp8"}, 2),
+        ({"source": "NVIDIA dgxc-benchmarking v25.02", "precision": "bf16"}, None),
+        ({"source": "NVIDIA dgxc-benchmarking v24.11.1", "precision": "fp8"}, None),
+    ],
+)
+def test_which_recipes_reduce_gradients_in_two_bytes(
+    rules: Assumptions, changes: dict[str, str], kept: int | None
+) -> None:
+    run = read(rules, **{**BY_NAME, "model": "LLAMA3_8B"} | changes)
+    assert run.gradient_bytes == kept
+
+
+def test_a_model_that_is_no_plain_language_model_says_so(rules: Assumptions) -> None:
+    with pytest.raises(InputError, match="no language model of a family here"):
+        read(rules, model="mimo/mimo_vlm_pretrain_convergence_tp1_pp1")
