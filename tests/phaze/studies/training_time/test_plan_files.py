@@ -26,6 +26,7 @@ from phaze.settings.problem import hardware_report, single_plan
 from phaze.settings.request import Request, settings_for
 from phaze.settings.resolve import resolve
 from phaze_common.choices import (
+    CudaGraphs,
     GroupOrder,
     KeyExchange,
     LayoutName,
@@ -128,6 +129,7 @@ def test_the_names_of_choices_are_those_of_the_records() -> None:
         "exchange": KeyExchange,
         "solver": SolverName,
         "stage_cuts": StageCuts,
+        "cuda_graphs": CudaGraphs,
         "offload": OffloadKind,
         "gradient_dtype": StateDtype,
         "moment_dtype": MomentDtype,
@@ -158,6 +160,7 @@ plans = st.builds(
     group_order=st.sampled_from([GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER]),
     overlap_gradients=st.booleans(),
     overlap_tensor=st.booleans(),
+    cuda_graphs=st.sampled_from(CudaGraphs),
     state_formats=st.builds(
         StateFormats,
         st.none() | st.sampled_from(StateDtype),
