@@ -10,7 +10,7 @@ from typing import Any
 
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import EXAMPLE, Assignment, check_assignment
-from Estimator.plans.axes import PLAN_AXES
+from Estimator.plans.axes import BY_ITSELF, PLAN_AXES
 from Estimator.plans.degrees import Degrees, PlanHeader, UniformPlan, part_of
 from Estimator.plans.pipeline.schedule import check as check_schedule
 from Estimator.plans.results import StageReport
@@ -29,7 +29,7 @@ LATER = frozenset(
 PARALLEL = ("tp", "tp2", "cp", "ep", "dp", "pp")
 # fields of a plan that are at least 1
 COUNTS = ("micro_batch_size", "global_batch_size", *PARALLEL, "panels", "interleave")
-WHERE_STATED = frozenset({"offload", *FORMAT_KEYS})
+WHERE_STATED = frozenset({"offload", "cuda_graphs", *FORMAT_KEYS})
 
 
 @dataclass(frozen=True)
@@ -173,11 +173,14 @@ def check_header(document: object, source: str) -> None:
 def plan_mapping(plan: UniformPlan) -> dict[str, Any]:
     """The plan by the keys of its settings, as plain values; a file of it is the same plan.
 
-    Of what is offloaded, and of number formats, only plans tell that say something of them.
+    Of what is offloaded, CUDA graphs and number formats only plans tell that say something of them.
     """
     found = {each.key: each.of(plan) for each in PLAN_AXES}
     found |= {"layout": plan.layout.value, "offload": list(plan.offload.terms)}
-    return {key: value for key, value in found.items() if value or key not in WHERE_STATED}
+    usual = {each.key: each.of(BY_ITSELF) for each in PLAN_AXES} | {"offload": []}
+    return {
+        key: value for key, value in found.items() if key not in WHERE_STATED or value != usual[key]
+    }
 
 
 def group_order_of(text: str) -> GroupOrder | Assignment:

@@ -39,6 +39,7 @@ VALUES = {
     "peak_flops": 300,
     "heterogeneous": True,
     "offload": "optimizer",
+    "cuda_graphs": "layer",
 }
 ABOUT = {
     field.key: field.about

@@ -26,6 +26,7 @@ from phaze.settings.problem import hardware_report, single_plan
 from phaze.settings.request import Request, settings_for
 from phaze.settings.resolve import resolve
 from phaze_common.choices import (
+    CudaGraphs,
     GroupOrder,
     KeyExchange,
     LayoutName,
@@ -102,13 +103,17 @@ def test_every_field_of_a_plan_can_be_asked_for() -> None:
         "state_formats",
     } | {"schedule", *FORMAT_KEYS}
     assert asked <= set(settings_for(Mode.EVALUATE).keys)
-    assert asked - {"offload", *FORMAT_KEYS} == set(
+    assert asked - {"offload", "cuda_graphs", *FORMAT_KEYS} == set(
         plan_mapping(ONE)
     )  # which only plans tell that say something of them
     formats = StateFormats(StateDtype.BF16, MomentDtype.FP8, StateDtype.FP16, fp8_weights=True)
-    assert asked == set(
-        plan_mapping(replace(ONE, offload=Offload(optimizer=1.0), state_formats=formats))
+    stated = replace(
+        ONE,
+        offload=Offload(optimizer=1.0),
+        cuda_graphs=CudaGraphs.LAYER,
+        state_formats=formats,
     )
+    assert asked == set(plan_mapping(stated))
 
 
 def test_the_names_of_choices_are_those_of_the_records() -> None:
@@ -128,6 +133,7 @@ def test_the_names_of_choices_are_those_of_the_records() -> None:
         "exchange": KeyExchange,
         "solver": SolverName,
         "stage_cuts": StageCuts,
+        "cuda_graphs": CudaGraphs,
         "offload": OffloadKind,
         "gradient_dtype": StateDtype,
         "moment_dtype": MomentDtype,
@@ -158,6 +164,7 @@ plans = st.builds(
     group_order=st.sampled_from([GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER]),
     overlap_gradients=st.booleans(),
     overlap_tensor=st.booleans(),
+    cuda_graphs=st.sampled_from(CudaGraphs),
     state_formats=st.builds(
         StateFormats,
         st.none() | st.sampled_from(StateDtype),
