@@ -16,6 +16,7 @@ import numpy as np
 from Estimator.cost_model import PieceTimes
 from Estimator.devices.operator_cost import REDUCED_FORMATS, DeviceModel
 from Estimator.network.cluster import Cluster
+from Estimator.network.contention import Hiding
 from Estimator.network.dispatchers import Routing
 from Estimator.plans.groups import DeviceGroups, GroupNetwork, GroupNetworks, LayerGroups
 from Estimator.plans.host_parts import REPLAYED, HostPart, parts_of
@@ -31,6 +32,7 @@ from Estimator.plans.layer_costs import (
     moded_layers,
     run_again,
 )
+from Estimator.plans.rates import device_machine, exchange_hiding
 from Estimator.plans.stage_totals import PassTotals, StageTimes, pass_totals
 from Estimator.plans.streams import exposed_s
 from GraphExtractor.graph import (
@@ -45,10 +47,12 @@ from GraphExtractor.graph import (
     Recompute,
 )
 from GraphExtractor.models.registry import find_model
-from phaze_common.choices import CudaGraphs, Dispatcher
+from phaze_common.choices import CudaGraphs, Dispatcher, ExpertOverlap
 
 HOST = 3  # field of ``PassCosts``
 _FORWARD, _RECOMPUTE, _BACKWARD = "forward", "recompute", "backward"
+_EXCHANGED = 8  # field of ``PassCosts``: exchanges with experts
+SHARED = ".shared_expert"  # in names of operators of experts that all tokens meet
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class PassWork:
     host_s: FloatArray  # of ``alone_s``, by ``HostPart``
     collectives: tuple[tuple[int, Collective, int], ...]  # field of PassCosts, and how often
     streaming: tuple[_Streaming, ...]
+    shared_s: float = 0.0  # of experts that all tokens meet, among ``alone_s``
 
     def priced(self, networks: _Networks) -> FloatArray:
         """All fields of ``PassCosts``, shape (9, ways in which groups lie)."""
@@ -85,13 +90,20 @@ class PassWork:
             total[each.column] += each.times * exposed_s(
                 each.operator, pieces, networks.seconds, networks.panels
             )
+        beside = networks.beside_shared
+        if beside is not None:
+            hidden_s = self.shared_s * beside.hidden_part
+            total[_EXCHANGED] = np.maximum(
+                total[_EXCHANGED] - hidden_s, total[_EXCHANGED] * beside.shown_part
+            )
         return total
 
 
 class _Networks:
     """Prices the collectives of a graph for each of the ways in which its ``groups`` lie.
 
-    Tokens, routed as ``routing`` says, all get to their experts by one ``dispatcher``.
+    Tokens, routed as ``routing`` says, all get to their experts by one ``dispatcher``, and what
+    becomes of that ``beside_shared`` experts is known, if it runs beside them.
     """
 
     def __init__(
@@ -100,8 +112,9 @@ class _Networks:
         network: Callable[[DeviceGroups], GroupNetwork],
         routing: Routing,
         dispatcher: Dispatcher,
+        beside_shared: Hiding | None,
     ) -> None:
-        self.groups, self._network = tuple(groups), network
+        self.groups, self._network, self.beside_shared = tuple(groups), network, beside_shared
         self.panels, self.graphs = groups[0].panels, groups[0].graphs
         self._routing, self._dispatcher = routing, dispatcher
         self._in_fp8 = self.groups[0].tokens.in_fp8
@@ -177,12 +190,16 @@ class DeviceCosts:
         return work
 
     def _networks_of(self, work: _GraphWork, groups: Sequence[LayerGroups]) -> _Networks:
-        dispatcher = groups[0].tokens.dispatcher or self._model.software.dispatcher
-        routing = work.routing
+        tokens, software, routing = groups[0].tokens, self._model.software, work.routing
+        dispatcher = tokens.dispatcher or software.dispatcher
         if dispatcher.per_node:
             family = find_model(work.graph.key.model)
             routing = replace(routing, most_nodes=family.chosen_groups)
-        return _Networks(groups, self._network, routing, dispatcher)
+        usual, hiding = software.overlap_experts is ExpertOverlap.SHARED, None
+        if usual if tokens.beside_shared is None else tokens.beside_shared:
+            machine = device_machine(self._model, self._cluster)
+            hiding = exchange_hiding(dispatcher, work.graph.key.ep, machine)
+        return _Networks(groups, self._network, routing, dispatcher, hiding)
 
     def _network(self, groups: DeviceGroups) -> GroupNetwork:
         if groups not in self._networks:
@@ -287,9 +304,10 @@ def pass_work(
     streams stays apart."""
     alone_s, host_s = np.array([0.0, 0.0, beyond_s, 0.0, 0.0]), np.zeros(len(HostPart))
     collectives = Counter[tuple[int, Collective]]()
-    streaming = []
+    streaming, shared_s = [], 0.0
     for operator, part in zip(operators, parts, strict=True):
         time = model.operator_time(operator, panels)
+        shared_s += time.device_s if SHARED in operator.name else 0.0
         alone_s[:4] += time.arithmetic_s, time.memory_s, time.launch_s, time.host_s
         host_s[part] += time.host_s
         if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV) and not operator.streamed:
@@ -306,29 +324,22 @@ def pass_work(
         alone_s[HOST] += routing_s + experts_s
         host_s[HostPart.ROUTER] += routing_s
         host_s[HostPart.EXPERTS] += experts_s
-    return PassWork(
-        alone_s,
-        host_s,
-        tuple((*each, times) for each, times in collectives.items()),
-        tuple(streaming),
-    )
+    sent = tuple((*each, times) for each, times in collectives.items())
+    return PassWork(alone_s, host_s, sent, tuple(streaming), shared_s)
 
 
 def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
-    alone_s, host_s = np.zeros(5), np.zeros(len(HostPart))
+    alone_s, host_s, shared_s = np.zeros(5), np.zeros(len(HostPart)), 0.0
     collectives, streaming = Counter[tuple[int, Collective]](), []
     for work, times in works:
         alone_s += times * work.alone_s
         host_s += times * work.host_s
+        shared_s += times * work.shared_s
         for column, collective, often in work.collectives:
             collectives[column, collective] += often * times
         streaming += [replace(each, times=each.times * times) for each in work.streaming]
-    return PassWork(
-        alone_s,
-        host_s,
-        tuple((*each, times) for each, times in collectives.items()),
-        tuple(streaming),
-    )
+    sent = tuple((*each, times) for each, times in collectives.items())
+    return PassWork(alone_s, host_s, sent, tuple(streaming), shared_s)
 
 
 def _accumulated(layer: LayerGraph) -> int:
@@ -353,4 +364,4 @@ def routing_of(graph: ModelGraph) -> Routing:
 def _column_of(collective: Collective) -> int:
     if collective.group in (CollectiveGroup.TENSOR, CollectiveGroup.TENSOR2):
         return 5 if collective.kind is CollectiveKind.ALL_REDUCE else 6
-    return 7 if collective.group is CollectiveGroup.CONTEXT else 8
+    return 7 if collective.group is CollectiveGroup.CONTEXT else _EXCHANGED

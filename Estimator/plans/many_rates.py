@@ -4,7 +4,7 @@ replicas, bytes and seconds per parameter."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -151,10 +151,11 @@ def plan_rates(
     machine: Machine,
     first: int = 0,
     *,
-    in_pipeline: bool = False,
+    pipeline: int = 1,
     devices: int | None = None,
 ) -> PlanRates:
-    """Those of one plan on the devices from ``first`` on; ``in_pipeline``, as one stage of several.
+    """Those of one plan on the devices from ``first`` on, as one of so many stages of a
+    ``pipeline``.
 
     ``devices`` are those that work on a step together, None: those of the plan.
     """
@@ -165,9 +166,10 @@ def plan_rates(
     plans, within = UniformPlans.of(plan, data), np.array([dense.within_first_tier])
     groups, group = _one_group(dense, experts, cluster), np.zeros(1, np.int64)
     rates = rates_at(_rates(plans, machine, groups, group, within), 0)
-    if in_pipeline:
-        # nothing is known of the other stages, whose micro-batches would have to be beside its own
-        rates = rates._replace(start_s=start_s(machine, True), paired=0.0)
+    if pipeline > 1:
+        of_all = UniformPlans.of(replace(plan, pp=pipeline, interleave=1), data)
+        paired = float(paired_part(of_all, software)[0])
+        rates = rates._replace(start_s=start_s(machine, True), paired=paired)
     if devices is None:
         return rates
     return rates._replace(straggler_excess=float(straggler_excess(machine, devices)))

@@ -25,7 +25,7 @@ from Estimator.plans.policy import TrainingPolicy, policy_under
 from Estimator.plans.stage_price import ExpertRates
 from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans
 from GraphExtractor.graph import CollectiveKind
-from phaze_common.choices import ExpertOverlap, TensorLayout
+from phaze_common.choices import Dispatcher, ExpertOverlap, TensorLayout
 from phaze_common.errors import InputError
 
 FloatArray = NDArray[np.float64]
@@ -131,22 +131,26 @@ def expert_overlap(plan: UniformPlan, software: Software) -> ExpertOverlap:
     return software.overlap_experts if stated is None else stated
 
 
-def exchange_rates(plan: UniformPlan, machine: Machine) -> ExpertRates:
-    """What becomes of the exchange with experts beside another micro-batch.
+def exchange_hiding(dispatcher: Dispatcher, ep: int, machine: Machine) -> Hiding:
+    """What becomes of the exchange of tokens over ``ep`` devices beside computation.
 
     Dispatchers that run on processors of the device take these from what is computed meanwhile.
     """
+    if dispatcher.per_node:
+        taken = dispatcher_rates(dispatcher).processors.value
+        return Hiding(min(taken / machine.processors, 1.0), 1.0)
+    return machine.hiding(
+        near=not machine.cluster.tiers or ep <= machine.cluster.tiers[0].group_size
+    )
+
+
+def exchange_rates(plan: UniformPlan, machine: Machine) -> ExpertRates:
+    """What becomes of the exchange with experts beside another micro-batch."""
     software = machine.software
     overlap = expert_overlap(plan, software)
     if plan.ep == 1 or not overlap.of_batches:
         return ExpertRates(False, False, 1.0, 0.0)
-    dispatcher = software.dispatcher if plan.dispatcher is None else plan.dispatcher
-    if dispatcher.per_node:
-        taken = dispatcher_rates(dispatcher).processors.value
-        hiding = Hiding(min(taken / machine.processors, 1.0), 1.0)
-    else:
-        near = not machine.cluster.tiers or plan.ep <= machine.cluster.tiers[0].group_size
-        hiding = machine.hiding(near=near)
+    hiding = exchange_hiding(plan.dispatcher or software.dispatcher, plan.ep, machine)
     delays = overlap is ExpertOverlap.DELAYED
     return ExpertRates(True, delays, hiding.shown_part, hiding.hidden_part)
 

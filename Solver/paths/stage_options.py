@@ -9,7 +9,7 @@ from itertools import product
 
 from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.graph import Recompute
-from phaze_common.choices import GroupOrder
+from phaze_common.choices import ExpertOverlap, GroupOrder
 from Solver.plans.space import PlanSpace
 
 
@@ -64,6 +64,20 @@ def _options(space: PlanSpace) -> Iterator[StageOption]:
             if dp * shape.sequence_devices == 1:
                 zeros, overlaps = (min(zeros),), overlaps[:1]
             for zero, overlap in product(zeros, overlaps):
-                degrees = replace(shape, dp=dp, zero_stage=zero, overlap_gradients=overlap)
+                degrees = replace(
+                    shape,
+                    dp=dp,
+                    zero_stage=zero,
+                    overlap_gradients=overlap,
+                    overlap_experts=_beside_exchanges(shape),
+                )
                 some = partly and not moves and degrees.recompute is not Recompute.NONE
                 yield StageOption(degrees, some)
+
+
+def _beside_exchanges(shape: UniformPlan) -> ExpertOverlap | None:
+    """What runs beside exchanges with experts: never another micro-batch, as how many passes have
+    none beside them depends on the number of stages, of which an option knows nothing."""
+    beside = shape.overlap_experts
+    of_stages = shape.ep == 1 or beside in (ExpertOverlap.NONE, ExpertOverlap.SHARED)
+    return beside if of_stages else ExpertOverlap.NONE

@@ -21,6 +21,8 @@ from phaze.settings.folders import check_name, check_output, check_readable
 from phaze.settings.layouts import OF_LAYOUTS, check_layouts, listed, second_axes
 from phaze.settings.request import Request
 from phaze_common.choices import (
+    Dispatcher,
+    ExpertOverlap,
     ExpertWidth,
     FrontAxis,
     LayoutName,
@@ -100,6 +102,18 @@ def _check_designed(request: Request) -> None:
         raise InputError(
             "overlap_tensor is true, but the operators of a designed accelerator already run "
             "beside its collectives wherever their schedule lets them; leave overlap_tensor out"
+        )
+    plan = request.plan
+    if {*plan.dispatcher} - {Dispatcher.ALLTOALL} or True in plan.dispatch_fp8:
+        raise InputError(
+            "a designed accelerator sends tokens to their experts by an all-to-all, as they are; "
+            "leave dispatcher and dispatch_fp8 out, or give a device"
+        )
+    if {*plan.overlap_experts} - {ExpertOverlap.NONE}:
+        raise InputError(
+            f"overlap_experts is {', '.join(plan.overlap_experts)}, but nothing beyond a layer is "
+            "scheduled beside the exchange of a designed accelerator; leave it out, or give a "
+            "device"
         )
     if request.plan.precision not in (Precision.BF16, Precision.FP16):
         given = f"precision is {request.plan.precision}"

@@ -29,16 +29,16 @@ Members = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class PricedStage:
-    """``placed`` on ``machine``; ``layers`` are those of its graph. ``alone`` says whether it is
-    the whole pipeline.
+    """``placed`` on ``machine``; ``layers`` are those of its graph. It is one of so many
+    ``stages`` of a pipeline.
 
-    ``devices`` are those of all stages, which wait for the slowest of them.
+    ``devices`` are those of all of them, which wait for the slowest of them.
     """
 
     placed: PlacedStage
     layers: RecomputableLayers
     machine: Machine
-    alone: bool
+    stages: int
     devices: int
 
     @cached_property
@@ -73,14 +73,14 @@ class PricedStage:
                 degrees,
                 machine,
                 self.placed.first_device,
-                in_pipeline=not self.alone,
+                pipeline=self.stages,
                 devices=self.devices,
             ),
             times=times_of(columns.sum(axis=0, keepdims=True)),
             sizes=sizes,
             allocated_sizes=allocated_sizes,
             pp=1,
-            tied_parameters=self.layer_sizes.all_tied if self.alone else 0.0,
+            tied_parameters=self.layer_sizes.all_tied if self.stages == 1 else 0.0,
         )
 
     @property
@@ -119,9 +119,9 @@ class PricedStages(PricedPipeline):
         check_stages(placed, machine.cluster)
         self.placed, self.machine, self.costs = tuple(placed), machine, layers[0].stored
         check_order([stage.layers for stage in placed], self.costs.graph.tensors, "stage")
-        alone, devices = len(placed) == 1, placed[-1].end_device
+        devices = placed[-1].end_device
         self.stages = tuple(
-            PricedStage(one, its, machine, alone, devices)
+            PricedStage(one, its, machine, len(placed), devices)
             for one, its in zip(placed, layers, strict=True)
         )
 

@@ -13,7 +13,8 @@ KIND, BACKEND = "moe-token-dispatcher-type", "moe-flex-dispatcher-backend"
 FLEX, USUAL_KIND, USUAL_BACKEND = "flex", "allgather", "deepep"
 OTHER_BACKENDS = {"ncclep": Dispatcher.HYBRIDEP}  # priced as the one most like it
 BATCHES, DELAYED = "overlap-moe-expert-parallel-comm", "delay-wgrad-compute"
-SHARED = "moe-shared-expert-overlap"
+SHARED, DISPATCHED = "moe-shared-expert-overlap", "moe-dispatch-fwd-dtype"
+OF_EXCHANGE = (KIND, BACKEND, BATCHES, DELAYED, SHARED, DISPATCHED)
 OVERLAPS = {
     ExpertOverlap.SHARED: (SHARED,),
     ExpertOverlap.BATCHES: (BATCHES,),

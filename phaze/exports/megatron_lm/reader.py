@@ -15,8 +15,10 @@ from phaze.exports.megatron_lm.dispatch import (
     BACKEND,
     BATCHES,
     DELAYED,
+    DISPATCHED,
     FLEX,
     KIND,
+    OF_EXCHANGE,
     OTHER_BACKENDS,
     SHARED,
     USUAL_BACKEND,
@@ -103,8 +105,7 @@ def read(
     graphs = _cuda_graphs(flags)
     if graphs is not CudaGraphs.NONE:
         settings["cuda_graphs"] = graphs.value
-    if settings["ep"] != 1 or "ep" in flags.given:
-        settings |= _expert_exchange(flags)
+    settings |= _expert_exchange(flags, divided=settings["ep"] != 1 or "ep" in flags.given)
     if cp > 1 and "exchange" not in flags.given:
         settings["exchange"] = _exchange(flags)
     if flags.has("use-tp-pp-dp-mapping"):
@@ -392,8 +393,8 @@ def _cuda_graphs(flags: Flags) -> CudaGraphs:
     return found
 
 
-def _expert_exchange(flags: Flags) -> dict[str, object]:
-    """How tokens get to their experts, and what runs beside that."""
+def _expert_exchange(flags: Flags, *, divided: bool) -> dict[str, object]:
+    """How tokens get to their experts, where these are ``divided``, and what runs beside that."""
     kind, backend = flags.text(KIND, USUAL_KIND), flags.text(BACKEND, USUAL_BACKEND)
     dispatcher = dispatcher_of(kind, backend)
     name = BACKEND if kind == FLEX else KIND
@@ -402,13 +403,19 @@ def _expert_exchange(flags: Flags) -> dict[str, object]:
         raise flags.refused(name, backend if kind == FLEX else kind, others)
     if kind == FLEX and backend in OTHER_BACKENDS:
         flags.usual[BACKEND] = f"priced as {dispatcher}, the dispatcher most like it"
-    overlap = overlap_of(
-        batches=flags.has(BATCHES), delayed=flags.has(DELAYED), shared=flags.has(SHARED)
-    )
+    batches, delayed, shared = map(flags.has, (BATCHES, DELAYED, SHARED))
+    in_fp8 = flags.text(DISPATCHED, "bf16") != "bf16"
+    if not divided:
+        nothing = "no tokens are exchanged"
+        flags.usual.update(dict.fromkeys({*OF_EXCHANGE} & flags.values.keys(), nothing))
+        return {}
+    if delayed and not batches:
+        flags.usual[DELAYED] = f"counts beside --{BATCHES} alone"
+    overlap = overlap_of(batches=batches, delayed=delayed, shared=shared)
     found: dict[str, object] = {"overlap_experts": overlap.value}
     if dispatcher is not None:
         found["dispatcher"] = dispatcher.value
-    if flags.text("moe-dispatch-fwd-dtype", "bf16") != "bf16":
+    if in_fp8:
         found["dispatch_fp8"] = True
     return found
 

@@ -138,6 +138,9 @@ def random_launch(rng: Random, chances: Chances = Chances()) -> Launch:
         stage_layers=_random_cuts(rng, blocks + 2, pp * interleave) if rng.random() < 0.4 else None,
         overlap_gradients=rng.choice([None, True, False]),
         overlap_tensor=rng.choice([None, True, False]),
+        # of ep 8 others than all-to-all, with something beside them or not, as other degrees fall
+        dispatcher=tuple(Dispatcher)[(dp + cp) % 4] if ep == 8 else None,
+        overlap_experts=tuple(ExpertOverlap)[(pp + batches) % 4] if ep == 8 else None,
     )
     sequence_length = rng.choice([1024, 2048, 4096]) + (2 if rng.random() < chances.odd else 0)
     launch = launch_of(

@@ -18,6 +18,8 @@ from phaze.exports.registry import HOMES, exporter
 from phaze_common.choices import (
     Attention,
     CudaGraphs,
+    Dispatcher,
+    ExpertOverlap,
     ExpertWidth,
     KeyExchange,
     MomentDtype,
@@ -50,6 +52,9 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
     "interleave": {"pp": 2},
     "overlap_tensor": {"tp": 2, "sequence_parallel": True},
     "fp8_weights": {"precision": Precision.FP8},
+    "dispatcher": {"ep": 2},
+    "dispatch_fp8": {"ep": 2},
+    "overlap_experts": {"ep": 2},
 }
 # Another value of each axis.
 ANOTHER: Mapping[str, Mapping[str, Any]] = {
@@ -80,6 +85,9 @@ ANOTHER: Mapping[str, Mapping[str, Any]] = {
     "overlap_tensor": {"overlap_tensor": False},
     "stage_cuts": {"stage_cuts": StageCuts.INSIDE},
     "cuda_graphs": {"cuda_graphs": CudaGraphs.ATTENTION},
+    "dispatcher": {"dispatcher": Dispatcher.DEEPEP},
+    "dispatch_fp8": {"dispatch_fp8": True},
+    "overlap_experts": {"overlap_experts": ExpertOverlap.BATCHES},
     "gradient_dtype": {"state_formats": StateFormats(gradient_dtype=StateDtype.BF16)},
     "moment_dtype": {"state_formats": StateFormats(moment_dtype=MomentDtype.BF16)},
     "main_weight_dtype": {"state_formats": StateFormats(main_weight_dtype=StateDtype.BF16)},

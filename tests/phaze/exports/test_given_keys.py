@@ -141,6 +141,8 @@ NOT_LIKE_LLAMA: dict[
         "num_moe_experts": 8,
     },
 }
+FLEXIBLE = changed(BRIDGE, "model.moe_token_dispatcher_type", "flex")
+BESIDE_BATCHES = changed(BRIDGE, "model.overlap_moe_expert_parallel_comm", True)
 OTHER_VALUES: dict[
     str, list[tuple[dict[str, Any], str, object]]
 ] = {  # a file, and another value of a key that must change its plan
@@ -368,6 +370,13 @@ OTHER_VALUES: dict[
         (BRIDGE, "ddp.overlap_grad_reduce", False),
         (BRIDGE, "comm_overlap.overlap_grad_reduce", False),
         (BRIDGE, "comm_overlap.tp_comm_overlap", True),
+        (BRIDGE, "model.moe_token_dispatcher_type", "flex"),
+        (FLEXIBLE, "model.moe_flex_dispatcher_backend", "hybridep"),
+        (BRIDGE, "model.moe_shared_expert_overlap", True),
+        (BRIDGE, "comm_overlap.overlap_moe_expert_parallel_comm", True),
+        (BRIDGE, "model.overlap_moe_expert_parallel_comm", True),
+        (BESIDE_BATCHES, "comm_overlap.delay_wgrad_compute", True),
+        (BESIDE_BATCHES, "model.delay_wgrad_compute", True),
         (BRIDGE, "dist.use_tp_pp_dp_mapping", True),
         (BRIDGE, "ddp.use_megatron_fsdp", True),
         (

@@ -546,6 +546,11 @@ def expected_settings(launch: Launch) -> dict[str, object]:
         "overlap_gradients": launch.overlap_gradients,
     }
     found |= {"overlap_tensor": launch.overlap_tensor and split} if degrees.tp > 1 else {}
+    if degrees.ep > 1:
+        found |= {
+            "dispatcher": launch.dispatcher.value,
+            "overlap_experts": launch.overlap_experts.value,
+        }
     found |= {"exchange": degrees.exchange.value} if degrees.cp > 1 else {}
     found |= {"group_order": GroupOrder.PIPELINE_INNER.value} if inner else {}
     return found if ends else {**found, "stage_layers": counts}
