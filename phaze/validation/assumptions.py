@@ -50,7 +50,8 @@ class Framework:
     of a run. ``of_model`` counts where the model is named with it, as collections of several
     programs' benchmarks do. ``gradient_bytes`` are per parameter by number format, where the
     software has others, ``moment_dtype`` is the format of the optimizer's moments where it is not
-    fp32; ``overlap_...`` None leaves it to the software. ``recompute`` are the modes that it has.
+    fp32, ``fp8_weights`` the devices on which weights are held in fp8 in trainings in fp8;
+    ``overlap_...`` None leaves it to the software. ``recompute`` are the modes that it has.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Framework:
     overlap_tensor: bool | None = None
     gradient_bytes: dict[str, int] = field(default_factory=dict)
     moment_dtype: MomentDtype | None = None
+    fp8_weights: str | None = None
     recompute: tuple[str, ...] = ("none", "selective", "full")
 
 

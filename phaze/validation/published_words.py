@@ -55,6 +55,7 @@ _FORMATS = {
     Precision.FP16: re.compile(r"fp16|(?<!b)float16|\bhalf\b"),
     Precision.FP32: re.compile(r"fp32|float32|tf32|single"),
 }
+_BLOCKS = re.compile(r"mx|block|nvfp4|subchannel")
 _GRADIENTS = re.compile(
     r"\b(?:(fp32|float32)|fp16|bf16|float16|bfloat16)[- ](?:main[- ])?(?:gradients?|grads?)\b"
 )
@@ -168,6 +169,11 @@ def precision_in(text: str) -> Precision | None:
     found = {name: pattern.search(text.lower()) for name, pattern in _FORMATS.items()}
     places = [(match.start(), name) for name, match in found.items() if match]
     return min(places)[1] if places else None
+
+
+def scales_blocks(text: str) -> bool:
+    """Whether a format of 8 or 4 bits has a scale for each block of numbers."""
+    return _BLOCKS.search(text.lower()) is not None
 
 
 def gradient_bytes_in(text: str) -> int | None:

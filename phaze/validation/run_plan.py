@@ -63,7 +63,10 @@ def possible_plans(
         overlap_experts=run.overlap_experts,
         cuda_graphs=run.cuda_graphs or CudaGraphs.NONE,
         interleave=(run.interleave or 1) if degrees.pp > 1 else 1,
-        state_formats=StateFormats(moment_dtype=run.moment_dtype),
+        state_formats=StateFormats(
+            moment_dtype=run.moment_dtype,
+            fp8_weights=bool(run.fp8_weights) and run.precision is Precision.FP8,
+        ),
         offload=Offload(activations=run.offloaded_activations or 0.0),
     )
     # embedding and head count as blocks where the blocks alone do not make equal chunks

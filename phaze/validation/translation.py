@@ -24,6 +24,7 @@ from phaze.validation.published_words import (
     offloaded_layers_in,
     precision_in,
     recompute_in,
+    scales_blocks,
     stated_stage_in,
     without_offloaded_layers,
     zero_stage_in,
@@ -116,6 +117,7 @@ def with_defaults(
         "precision": precision,
         "gradient_bytes": framework.gradient_bytes.get(precision.value),
         "moment_dtype": framework.moment_dtype,
+        "fp8_weights": _holds_in_fp8(framework, precision, device),
         "sequence_parallel": framework.sequence_parallel,
         "zero_stage": framework.zero_stage,
         "overlap_gradients": framework.overlap_gradients,
@@ -130,6 +132,14 @@ def with_defaults(
         usual_values = ", ".join(f"{name} {_text_of(value)}" for name, value in filled.items())
         notes.assume("defaults", f"{framework.name}: {usual_values}")
     return replace(run, **filled)  # type: ignore[arg-type]
+
+
+def _holds_in_fp8(framework: Framework, precision: Precision, device: Device | None) -> bool | None:
+    """True where weights of blocks are held in fp8 by default."""
+    devices = framework.fp8_weights
+    if precision is not Precision.FP8 or devices is None or device is None:
+        return None
+    return True if re.fullmatch(devices, device.name) else None
 
 
 def _text_of(value: object, yes: str = "on", no: str = "off") -> str:
@@ -202,6 +212,7 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
         blocking_launches=blocking_launches_in(row.notes),
         **_of_experts(row, notes),
         gradient_bytes=gradient_bytes_in(f"{row.precision}; {row.notes}"),
+        fp8_weights=False if scales_blocks(row.precision) else None,
         degrees=row.degrees,
         micro_batch_size=row.micro_batch_size,
         iteration_s=row.iteration_s,

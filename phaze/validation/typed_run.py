@@ -149,11 +149,12 @@ class TypedRun:
     of the software, ``attention_kernel`` the name of its fused attention
     (``Estimator/hardware/attention``), ``blocking_launches`` whether its host waited for every
     kernel. ``gradient_bytes`` are those of a gradient as it is kept and reduced, ``moment_dtype``
-    the format of the optimizer's moments, ``offloaded_activations`` the part of them that is kept
-    in host memory. ``interleave`` are chunks per pipeline stage. ``iteration_s`` is the measured
-    time; without it follows from ``tflops_per_device`` or ``mfu`` (a fraction), counted by
-    ``flops_convention``. ``memory_bytes`` are those of the fullest device, counted as
-    ``memory_kind`` says (None: reserved). ``notes`` are for readers: nothing reads them.
+    the format of the optimizer's moments, ``fp8_weights`` whether weights of blocks are held in
+    fp8, ``offloaded_activations`` the part of them that is kept in host memory. ``interleave`` are
+    chunks per pipeline stage. ``iteration_s`` is the measured time; without it follows from
+    ``tflops_per_device`` or ``mfu`` (a fraction), counted by ``flops_convention``. ``memory_bytes``
+    are those of the fullest device, counted as ``memory_kind`` says (None: reserved). ``notes`` are
+    for readers: nothing reads them.
     """
 
     line: int
@@ -180,6 +181,7 @@ class TypedRun:
     precision: Precision | None = None
     gradient_bytes: Annotated[int | None, _few((2, 4))] = None
     moment_dtype: MomentDtype | None = None
+    fp8_weights: bool | None = None
     offloaded_activations: Annotated[float | None, _at_most(1.0, "a fraction, at most 1")] = None
     overlap_gradients: bool | None = None
     overlap_tensor: bool | None = None

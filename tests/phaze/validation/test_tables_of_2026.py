@@ -268,3 +268,24 @@ def test_which_recipes_reduce_gradients_in_two_bytes(
 def test_a_model_that_is_no_plain_language_model_says_so(rules: Assumptions) -> None:
     with pytest.raises(InputError, match="no language model of a family here"):
         read(rules, model="mimo/mimo_vlm_pretrain_convergence_tp1_pp1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "held"),
+    [
+        ({"gpu": "DGX-GB200", "precision": "fp8-cs"}, True),
+        ({"gpu": "DGX-B300", "precision": "fp8"}, True),
+        ({"gpu": "DGX-GB200", "precision": "mxfp8"}, False),  # two copies, with scales of their own
+        ({"gpu": "DGX-H100", "precision": "fp8"}, None),
+        ({"gpu": "DGX-GB200", "precision": "bf16"}, None),
+        ({"gpu": "DGX-GB200", "precision": "fp8", "source": "a table of 2026"}, None),
+    ],
+)
+def test_weights_are_held_in_fp8_where_recipes_gather_them_so(
+    rules: Assumptions, changes: dict[str, str], held: bool | None
+) -> None:
+    bridge = {"source": "Megatron-Bridge 26.04 performance summary", "model": "LLAMA3_70B"}
+    run = read(rules, **{**BY_NAME, **bridge} | changes)
+    assert run.fp8_weights is held
+    plans = possible_plans(run, degrees_of(run, Notes()), 80, (Recompute.NONE,), rules, Notes())
+    assert {each.plan.state_formats.fp8_weights for each in plans} == {bool(held)}
