@@ -9,7 +9,7 @@ from phaze.validation.assumptions import Assumptions, Notes
 from phaze.validation.records import Assumption
 from phaze.validation.stages import equal_chunks
 from phaze.validation.typed_run import TypedRun
-from phaze_common.choices import Attention, Precision, Recompute
+from phaze_common.choices import Attention, CudaGraphs, Precision, Recompute
 from phaze_common.errors import InputError
 
 NEARLY = 0.1
@@ -55,6 +55,7 @@ def possible_plans(
         attention=run.attention or Attention.FLASH,
         overlap_gradients=run.overlap_gradients,
         overlap_tensor=run.overlap_tensor,
+        cuda_graphs=run.cuda_graphs or CudaGraphs.NONE,
         interleave=(run.interleave or 1) if degrees.pp > 1 else 1,
     )
     # embedding and head count as blocks where the blocks alone do not make equal chunks

@@ -7,6 +7,7 @@ from dataclasses import replace
 from Estimator.devices.device import Device
 from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import find_model
+from phaze.settings.graph_words import graphs_in
 from phaze.validation.assumptions import Assumptions, Framework, Notes, first_found
 from phaze.validation.network_description import GIGABIT, network_in
 from phaze.validation.published_runs import PublishedRow
@@ -162,6 +163,7 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
         attention=attention,
         attention_kernel=attention_kernel_in(row.notes, row.source, row.framework),
         blocking_launches=blocking_launches_in(row.notes),
+        cuda_graphs=graphs_in(row.overlap, row.notes),
         gradient_bytes=gradient_bytes_in(f"{row.precision}; {row.notes}"),
         degrees=row.degrees,
         micro_batch_size=row.micro_batch_size,

@@ -22,7 +22,7 @@ from phaze.validation.csv_table import (
     header_of,
     read_typed_csv,
 )
-from phaze_common.choices import Attention, Precision, Recompute
+from phaze_common.choices import Attention, CudaGraphs, Precision, Recompute
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 from phaze_common.written_files import write_output
@@ -139,9 +139,9 @@ class TypedRun:
     tokens. ``node_bytes_per_s`` is what a device has of the network between nodes. ``year`` is that
     of the software, ``attention_kernel`` the name of its fused attention
     (``Estimator/hardware/attention``), ``blocking_launches`` whether its host waited for every
-    kernel. ``gradient_bytes`` are those of a gradient as it is kept and reduced. ``interleave`` are
-    chunks per pipeline stage. ``iteration_s``
-    is the measured time; without it follows from ``tflops_per_device`` or ``mfu`` (a fraction),
+    kernel, ``cuda_graphs`` what it did not issue kernel by kernel. ``gradient_bytes`` are those of
+    a gradient as it is kept and reduced. ``interleave`` are chunks per pipeline stage.
+    ``iteration_s`` is the measured time; without it follows from ``tflops_per_device`` or ``mfu`` (a fraction),
     counted by ``flops_convention``. ``memory_bytes`` are those of the fullest device, counted as
     ``memory_kind`` says (None: reserved). ``notes`` are for readers: nothing reads them.
     """
@@ -172,6 +172,7 @@ class TypedRun:
     overlap_gradients: bool | None = None
     overlap_tensor: bool | None = None
     blocking_launches: bool | None = None
+    cuda_graphs: CudaGraphs | None = None
     degrees: StatedDegrees = NO_DEGREES
     interleave: int | None = None
     micro_batch_size: int | None = None
@@ -188,7 +189,7 @@ class TypedRun:
     notes: str = ""
 
 
-CHOICES = (Attention, Precision, Recompute, FlopsConvention, MemoryFigure)
+CHOICES = (Attention, CudaGraphs, Precision, Recompute, FlopsConvention, MemoryFigure)
 READERS: dict[type, Reader] = {
     **{int: _whole, float: _number, bool: _flag, str: str},
     **{choice: _one_of({each.value: each for each in choice}) for choice in CHOICES},
