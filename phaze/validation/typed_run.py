@@ -141,9 +141,9 @@ class TypedRun:
     (``Estimator/hardware/attention``), ``blocking_launches`` whether its host waited for every
     kernel, ``cuda_graphs`` what it did not issue kernel by kernel. ``gradient_bytes`` are those of
     a gradient as it is kept and reduced. ``interleave`` are chunks per pipeline stage.
-    ``iteration_s`` is the measured time; without it follows from ``tflops_per_device`` or ``mfu`` (a fraction),
-    counted by ``flops_convention``. ``memory_bytes`` are those of the fullest device, counted as
-    ``memory_kind`` says (None: reserved). ``notes`` are for readers: nothing reads them.
+    ``iteration_s`` is the measured time; without it follows from ``tflops_per_device`` or ``mfu``
+    (a fraction), counted by ``flops_convention``. ``memory_bytes`` are those of the fullest device,
+    counted as ``memory_kind`` says (None: reserved). ``notes`` are for readers: nothing reads them.
     """
 
     line: int
