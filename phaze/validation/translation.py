@@ -3,13 +3,12 @@ notes what it took."""
 
 import re
 from dataclasses import replace
-from typing import Any
 
 from Estimator.devices.device import Device
 from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import find_model
+from phaze.settings.graph_words import graphs_in
 from phaze.validation.assumptions import Assumptions, Framework, Notes, first_found
-from phaze.validation.expert_words import expert_words
 from phaze.validation.network_description import GIGABIT, network_in
 from phaze.validation.published_runs import PublishedRow
 from phaze.validation.published_words import (
@@ -81,19 +80,6 @@ def translated(
         run, global_batch_samples=_samples(row, run, notes), interleave=_interleave(row, run, notes)
     )
     return _timed_by_tokens(run, row, notes)
-
-
-def _of_experts(row: PublishedRow, notes: Notes) -> dict[str, Any]:
-    """The settings that notes say of experts and graphs."""
-    found = {
-        name: value
-        for name, value in vars(expert_words(f"{row.overlap}; {row.notes}")).items()
-        if value is not None
-    }
-    if found:
-        said = ", ".join(f"{name} {value}" for name, value in found.items())
-        notes.assume("words", f"{said}, as notes say")
-    return found
 
 
 def _offloaded(run: TypedRun, row: PublishedRow, notes: Notes) -> TypedRun:
@@ -210,7 +196,7 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
         attention=attention,
         attention_kernel=attention_kernel_in(row.notes, row.source, row.framework),
         blocking_launches=blocking_launches_in(row.notes),
-        **_of_experts(row, notes),
+        cuda_graphs=graphs_in(row.overlap, row.notes),
         gradient_bytes=gradient_bytes_in(f"{row.precision}; {row.notes}"),
         fp8_weights=False if scales_blocks(row.precision) else None,
         degrees=row.degrees,

@@ -148,7 +148,8 @@ class TypedRun:
     tokens. ``node_bytes_per_s`` is what a device has of the network between nodes. ``year`` is that
     of the software, ``attention_kernel`` the name of its fused attention
     (``Estimator/hardware/attention``), ``blocking_launches`` whether its host waited for every
-    kernel. ``gradient_bytes`` are those of a gradient as it is kept and reduced, ``moment_dtype``
+    kernel, ``cuda_graphs`` what it did not issue kernel by kernel. ``gradient_bytes`` are those of
+    a gradient as it is kept and reduced, ``moment_dtype``
     the format of the optimizer's moments, ``fp8_weights`` whether weights of blocks are held in
     fp8, ``offloaded_activations`` the part of them that is kept in host memory. ``interleave`` are
     chunks per pipeline stage. ``iteration_s`` is the measured time; without it follows from

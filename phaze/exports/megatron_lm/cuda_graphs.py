@@ -8,15 +8,15 @@ the iteration (core_v0.16.1, megatron/training/arguments.py). Today's names are
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from GraphExtractor.graph import Recompute
 from phaze.exports.launch import Launch, unsupported
 from phaze.exports.refusals import Refusals
+from phaze.settings.graph_words import ITERATION
 from phaze_common.choices import CudaGraphs
 
-ITERATION = "full_iteration"  # implementation or scope
 SCOPES: Mapping[CudaGraphs, tuple[str, ...]] = MappingProxyType(
     {
         CudaGraphs.ATTENTION: ("attn",),
@@ -31,24 +31,6 @@ SCOPES: Mapping[CudaGraphs, tuple[str, ...]] = MappingProxyType(
 def implementation(graphs: CudaGraphs) -> str:
     """The one that replays them."""
     return "local" if graphs is CudaGraphs.ITERATION else "transformer_engine"
-
-
-def graphs_of(chosen: str, scope: Collection[str]) -> CudaGraphs:
-    """What an implementation by name replays of a ``scope``; of a part that no plan tells apart
-    nothing: feed-forward layers of a mixture, and experts without their attention."""
-    if chosen == "none":
-        return CudaGraphs.NONE
-    parts = {*scope} - {"full"}
-    if ITERATION in (chosen, *parts):
-        return CudaGraphs.ITERATION
-    if not parts or {"attn", "moe"} <= parts or parts == {"attn", "mlp"}:
-        return CudaGraphs.LAYER
-    attention, router = parts & {"attn", "mamba"}, parts & {"moe_router", "moe"}
-    if attention and router:
-        return CudaGraphs.ATTENTION_ROUTER
-    if router:
-        return CudaGraphs.ROUTER
-    return CudaGraphs.ATTENTION if attention else CudaGraphs.NONE
 
 
 def graph_limits(launch: Launch) -> Refusals:

@@ -10,7 +10,6 @@ from GraphExtractor.models.base import LanguageModelFamily
 from GraphExtractor.models.registry import find_model
 from phaze.exports.bash.simple_commands import DECLARING
 from phaze.exports.megatron_lm.commands import COUNTED_BY, PROCESSES
-from phaze.exports.megatron_lm.cuda_graphs import graphs_of
 from phaze.exports.megatron_lm.dispatch import (
     BACKEND,
     BATCHES,
@@ -30,6 +29,7 @@ from phaze.exports.megatron_lm.flags import SETTINGS, Flags, flags_of
 from phaze.exports.megatron_lm.known_arguments import known_arguments
 from phaze.exports.megatron_lm.model import blocks_of, model_of
 from phaze.exports.megatron_lm.pipeline import blocks_of_chunks, chunks_of, predicts_further
+from phaze.settings.graph_words import graphs_of
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
 from phaze_common.choices import CudaGraphs, Dispatcher, ExpertWidth, GroupOrder
 from phaze_common.errors import InputError

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from phaze.validation.expert_words import ExpertWords, expert_words
+
 from phaze_common.choices import CudaGraphs, Dispatcher, ExpertOverlap
 
 
