@@ -55,6 +55,9 @@ def possible_plans(
         attention=run.attention or Attention.FLASH,
         overlap_gradients=run.overlap_gradients,
         overlap_tensor=run.overlap_tensor,
+        dispatcher=run.dispatcher,
+        dispatch_fp8=bool(run.dispatch_fp8),
+        overlap_experts=run.overlap_experts,
         interleave=(run.interleave or 1) if degrees.pp > 1 else 1,
     )
     # embedding and head count as blocks where the blocks alone do not make equal chunks

@@ -22,7 +22,7 @@ from phaze.validation.csv_table import (
     header_of,
     read_typed_csv,
 )
-from phaze_common.choices import Attention, Precision, Recompute
+from phaze_common.choices import Attention, Dispatcher, ExpertOverlap, Precision, Recompute
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
 from phaze_common.written_files import write_output
@@ -172,6 +172,9 @@ class TypedRun:
     overlap_gradients: bool | None = None
     overlap_tensor: bool | None = None
     blocking_launches: bool | None = None
+    dispatcher: Dispatcher | None = None
+    dispatch_fp8: bool | None = None
+    overlap_experts: ExpertOverlap | None = None
     degrees: StatedDegrees = NO_DEGREES
     interleave: int | None = None
     micro_batch_size: int | None = None
@@ -188,7 +191,15 @@ class TypedRun:
     notes: str = ""
 
 
-CHOICES = (Attention, Precision, Recompute, FlopsConvention, MemoryFigure)
+CHOICES = (
+    Attention,
+    Dispatcher,
+    ExpertOverlap,
+    Precision,
+    Recompute,
+    FlopsConvention,
+    MemoryFigure,
+)
 READERS: dict[type, Reader] = {
     **{int: _whole, float: _number, bool: _flag, str: str},
     **{choice: _one_of({each.value: each for each in choice}) for choice in CHOICES},
