@@ -85,7 +85,8 @@ def _extract(key: GraphKey, family: ModelFamily) -> ModelGraph:
         found = built.expanded(chosen, as_before=ahead != 0)
         if found is not None:
             shared = found.shared
-            return ModelGraph(key, found.layers, found.sequence, found.tensors, *sizes, shared)
+            parts = found.layers, found.sequence, found.tensors
+            return ModelGraph(key, *parts, *sizes, shared, family.chosen_groups)
         logger.info(
             "the layers of %s differ in more than their position; tracing more of them", key.model
         )

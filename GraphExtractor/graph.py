@@ -244,4 +244,5 @@ class ModelGraph:
     total_parameter_count: int  # of the whole model, unsharded, unpadded, tied parameters once
     block_parameter_count: int = 0
     shared: tuple[SharedTensor, ...] = ()
+    chosen_groups: int = 0  # nodes that have the experts of a token at most (0: any)
     schema_version: int = field(default=SCHEMA_VERSION)  # see Versions

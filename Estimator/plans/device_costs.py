@@ -46,7 +46,6 @@ from GraphExtractor.graph import (
     OperatorKind,
     Recompute,
 )
-from GraphExtractor.models.registry import find_model
 from phaze_common.choices import CudaGraphs, Dispatcher, ExpertOverlap
 
 HOST = 3  # field of ``PassCosts``
@@ -190,16 +189,13 @@ class DeviceCosts:
         return work
 
     def _networks_of(self, work: _GraphWork, groups: Sequence[LayerGroups]) -> _Networks:
-        tokens, software, routing = groups[0].tokens, self._model.software, work.routing
+        tokens, software = groups[0].tokens, self._model.software
         dispatcher = tokens.dispatcher or software.dispatcher
-        if dispatcher.per_node:
-            family = find_model(work.graph.key.model)
-            routing = replace(routing, most_nodes=family.chosen_groups)
         usual, hiding = software.overlap_experts is ExpertOverlap.SHARED, None
         if usual if tokens.beside_shared is None else tokens.beside_shared:
             machine = device_machine(self._model, self._cluster)
             hiding = exchange_hiding(dispatcher, work.graph.key.ep, machine)
-        return _Networks(groups, self._network, routing, dispatcher, hiding)
+        return _Networks(groups, self._network, work.routing, dispatcher, hiding)
 
     def _network(self, groups: DeviceGroups) -> GroupNetwork:
         if groups not in self._networks:
@@ -348,8 +344,8 @@ def _accumulated(layer: LayerGraph) -> int:
 
 
 def routing_of(graph: ModelGraph) -> Routing:
-    """To how many experts the tokens of ``graph`` go, whose exchanges show how many rows a device
-    sends for those that it has."""
+    """How the tokens of ``graph`` are routed, whose exchanges show how many rows a device sends for
+    those that it has."""
     key = graph.key
     tokens = key.micro_batch_size * key.sequence_length / key.sequence_devices
     tokens /= key.tp if key.sequence_parallel else 1
@@ -357,7 +353,7 @@ def routing_of(graph: ModelGraph) -> Routing:
         for operator in layer.forward.operators:
             if operator.collective is not None and operator.collective.exchanges_tokens:
                 chosen = operator.reads[0].shape[0] / tokens
-                return Routing(max(chosen, 1.0))
+                return Routing(max(chosen, 1.0), graph.chosen_groups)
     return Routing()
 
 

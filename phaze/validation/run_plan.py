@@ -60,6 +60,7 @@ def possible_plans(
         overlap_gradients=run.overlap_gradients,
         overlap_tensor=run.overlap_tensor,
         dispatcher=run.dispatcher,
+        dispatch_fp8=bool(run.dispatch_fp8),
         overlap_experts=run.overlap_experts,
         cuda_graphs=run.cuda_graphs or CudaGraphs.NONE,
         interleave=(run.interleave or 1) if degrees.pp > 1 else 1,

@@ -9,6 +9,7 @@ from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import find_model
 from phaze.settings.graph_words import graphs_in
 from phaze.validation.assumptions import Assumptions, Framework, Notes, first_found
+from phaze.validation.exchange_words import dispatch_fp8_in, dispatcher_in, expert_overlap_in
 from phaze.validation.network_description import GIGABIT, network_in
 from phaze.validation.published_runs import PublishedRow
 from phaze.validation.published_words import (
@@ -197,6 +198,9 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
         attention_kernel=attention_kernel_in(row.notes, row.source, row.framework),
         blocking_launches=blocking_launches_in(row.notes),
         cuda_graphs=graphs_in(row.overlap, row.notes),
+        dispatcher=dispatcher_in(row.overlap, row.notes),
+        dispatch_fp8=dispatch_fp8_in(row.overlap, row.notes),
+        overlap_experts=expert_overlap_in(row.overlap, row.notes),
         gradient_bytes=gradient_bytes_in(f"{row.precision}; {row.notes}"),
         fp8_weights=False if scales_blocks(row.precision) else None,
         degrees=row.degrees,

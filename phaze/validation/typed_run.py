@@ -188,6 +188,7 @@ class TypedRun:
     overlap_tensor: bool | None = None
     blocking_launches: bool | None = None
     dispatcher: Dispatcher | None = None
+    dispatch_fp8: bool | None = None
     overlap_experts: ExpertOverlap | None = None
     cuda_graphs: CudaGraphs | None = None
     degrees: StatedDegrees = NO_DEGREES
