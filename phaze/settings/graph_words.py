@@ -13,7 +13,7 @@ IMPLEMENTATIONS = ("none", "local", "transformer_engine", ITERATION)
 PARTS = ("attn", "mamba", "mlp", "moe", "moe_router", "moe_preprocess")
 # from the word graph to the end of what is said there: the argument, its value, a list behind it
 _SAID = re.compile(r"\bgraphs?\b[^;]*|\bcuda_graph_?\w*[^;]*", re.IGNORECASE)
-_ITERATION = re.compile(r"full[-_ ]iter", re.IGNORECASE)
+_ITERATION = re.compile(r"full[-_ ]iter|full cuda graphs?\b", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
 
 

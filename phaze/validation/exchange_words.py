@@ -24,7 +24,10 @@ _BATCHES = re.compile(
     r"\b(?:ep|a2a)(?: a2a)? overlap\b|overlap_moe_expert_parallel_comm=true|dualpipe",
     re.IGNORECASE,
 )
-_DELAYED = re.compile(r"(?<!no )delayed wgrad|delay_wgrad_compute=true", re.IGNORECASE)
+# Megatron-Bridge's moe_a2a_overlap sets both (scripts/performance/utils/overrides.py)
+_DELAYED = re.compile(
+    r"(?<!no )delayed wgrad|delay_wgrad_compute=true|a2a overlap on", re.IGNORECASE
+)
 _SHARED = re.compile(r"shared[-_ ]expert[-_ ]overlap(?!=false| off)", re.IGNORECASE)
 _FP8 = re.compile(r"\bfp8 dispatch|\bdispatch(?:ed|es)?(?: of tokens)? in fp8", re.IGNORECASE)
 

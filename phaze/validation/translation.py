@@ -197,7 +197,7 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
         attention=attention,
         attention_kernel=attention_kernel_in(row.notes, row.source, row.framework),
         blocking_launches=blocking_launches_in(row.notes),
-        cuda_graphs=graphs_in(row.overlap, row.notes),
+        cuda_graphs=graphs_in(row.overlap, row.notes, row.framework),
         dispatcher=dispatcher_in(row.overlap, row.notes),
         dispatch_fp8=dispatch_fp8_in(row.overlap, row.notes),
         overlap_experts=expert_overlap_in(row.overlap, row.notes),

@@ -12,6 +12,7 @@ NOTES = {  # as tables of runs of 2025 and 2026 have them
     "cuda_graph_impl=full_iteration; cuda_graph_scope=[]": CudaGraphs.ITERATION,
     "CUDA graph local full_iteration": CudaGraphs.ITERATION,
     "EP a2a overlap off; helper _apply_gpt_oss_120b_full_iter_fp8mx": CudaGraphs.ITERATION,
+    "NeMo 25.09; full CUDA graphs, asymmetric embedding/loss stages": CudaGraphs.ITERATION,
     "CUDA graph none full_iteration": CudaGraphs.NONE,
     "cuda_graph_impl=none; cuda_graph_scope=full; sequence_packing=offline": CudaGraphs.NONE,
     "CUDA graph transformer_engine ['attn', 'moe_router', 'moe_preprocess']": BOTH,

@@ -27,6 +27,9 @@ from phaze_common.choices import CudaGraphs, Dispatcher, ExpertOverlap
             CudaGraphs.ITERATION,
         ),
         ("alltoall dispatcher", Dispatcher.ALLTOALL, None, None),
+        # what Megatron-Bridge's moe_a2a_overlap sets
+        ("EP a2a overlap on", None, ExpertOverlap.DELAYED, None),
+        ("EP overlap on (repeat); no delayed wgrad", None, ExpertOverlap.BATCHES, None),
         (
             "moe_flex_dispatcher_backend=hybridep; moe_token_dispatcher_type=flex; "
             "overlap_moe_expert_parallel_comm=True; delay_wgrad_compute=False; "
