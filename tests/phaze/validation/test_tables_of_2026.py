@@ -168,8 +168,8 @@ def test_a_mixture_of_another_depth_is_read_and_one_of_other_experts_refused(
         read(rules, **BY_NAME, model="Grok 1", experts=16)
     with pytest.raises(InputError, match="experts that is not listed"):
         read(rules, **BY_NAME | {"hidden": 4096}, model="Grok 1")
-    folded = replace(deep, degrees=replace(deep.degrees, tp=4, etp=1))
-    with pytest.raises(InputError, match="divided over 1 devices where the rest is over tp 4"):
+    folded = replace(deep, degrees=replace(deep.degrees, tp=4, etp=2))
+    with pytest.raises(InputError, match="divided over 2 devices where the rest is over tp 4"):
         model_of(folded, 4096, rules, Notes())
 
 
