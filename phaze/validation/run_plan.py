@@ -131,8 +131,12 @@ def degrees_of(run: TypedRun, notes: Notes) -> UniformPlan:
     filled = [f"{name} {found[name]}" for name in ("tp", "pp", "dp") if known[name] is None]
     if filled:
         notes.assume("degrees", ", ".join(filled))
+    experts, replicas = stated.ep or 1, found["dp"] * found["cp"]
     width = ExpertWidth.ONE if stated.etp == 1 and found["tp"] > 1 else ExpertWidth.TP
-    return UniformPlan(**found, ep=stated.ep or 1, etp=width)  # type: ignore[arg-type]
+    if stated.etp is None and replicas % experts and replicas * found["tp"] % experts == 0:
+        width = ExpertWidth.ONE
+        notes.assume("experts", "whole ones under tensor parallelism: ep does not divide dp x cp")
+    return UniformPlan(**found, ep=experts, etp=width)  # type: ignore[arg-type]
 
 
 def _whole_micro_batches(samples: int, together: int) -> int:

@@ -143,6 +143,7 @@ class Links:
 
     panels: int
     graphs: CudaGraphs = CudaGraphs.NONE
+    beside_shared: None = None
 
     def __len__(self) -> int:
         return 1

@@ -20,7 +20,7 @@ from phaze.validation.run_plan import degrees_of, possible_plans
 from phaze.validation.runs import columns_not_read, read_runs
 from phaze.validation.translation import translated
 from phaze.validation.typed_run import MemoryFigure, TypedRun
-from phaze_common.choices import Attention, MomentDtype, Precision, Recompute
+from phaze_common.choices import Attention, ExpertWidth, MomentDtype, Precision, Recompute
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
 from phaze_common.units import GIB
@@ -171,6 +171,27 @@ def test_a_mixture_of_another_depth_is_read_and_one_of_other_experts_refused(
     folded = replace(deep, degrees=replace(deep.degrees, tp=4, etp=2))
     with pytest.raises(InputError, match="divided over 2 devices where the rest is over tp 4"):
         model_of(folded, 4096, rules, Notes())
+
+
+@pytest.mark.parametrize(
+    ("said", "ep", "width"),
+    [
+        (None, 4, ExpertWidth.TP),  # replicas suffice
+        (None, 8, ExpertWidth.ONE),
+        (2, 8, ExpertWidth.TP),  # it says otherwise; the plan is refused
+        (None, 16, ExpertWidth.TP),  # nor would whole ones do
+    ],
+)
+def test_experts_are_whole_where_more_devices_hold_them_than_there_are_replicas(
+    said: int | None, ep: int, width: ExpertWidth, rules: Assumptions
+) -> None:
+    deep = read(rules, **BY_NAME, model="Grok 1 314b")
+    degrees = replace(deep.degrees, tp=2, pp=1, dp=4, cp=1, ep=ep, etp=said)
+    notes = Notes()
+    found = degrees_of(replace(deep, devices=8, degrees=degrees), notes)
+    assert (found.ep, found.etp) == (ep, width)
+    assumed = "experts" in {each.rule for each in notes.made()}
+    assert assumed == (width is ExpertWidth.ONE)
 
 
 def test_recipes_keep_gradients_and_moments_in_fewer_bits(rules: Assumptions) -> None:
