@@ -15,6 +15,7 @@ PARTS = ("attn", "mamba", "mlp", "moe", "moe_router", "moe_preprocess")
 _SAID = re.compile(r"\bgraphs?\b[^;]*|\bcuda_graph_?\w*[^;]*", re.IGNORECASE)
 _ITERATION = re.compile(r"full[-_ ]iter|full cuda graphs?\b", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
+_NAMED = re.compile(r"\b(partial )?(cuda|te) graphs?\b", re.IGNORECASE)
 
 
 def graphs_of(chosen: str, scope: Collection[str]) -> CudaGraphs:
@@ -36,7 +37,11 @@ def graphs_of(chosen: str, scope: Collection[str]) -> CudaGraphs:
 
 
 def graphs_in(*texts: str) -> CudaGraphs | None:
-    """The graphs of a run as its notes say; None where they say nothing, or not which."""
+    """The graphs of a run as its notes say; None where they say nothing.
+
+    Graphs of no part that is named are of whole layers, as without a scope, and "partial" ones of
+    what a layer with experts can have: attention and router.
+    """
     said = [each.group() for text in texts for each in _SAID.finditer(text)]
     words = {word for each in said for word in _WORD.findall(each)}
     chosen = next((each for each in IMPLEMENTATIONS if each in words), "")
@@ -45,4 +50,9 @@ def graphs_in(*texts: str) -> CudaGraphs | None:
     if any(_ITERATION.search(text) for text in texts):
         return CudaGraphs.ITERATION
     parts = words.intersection(PARTS)
-    return graphs_of(chosen, parts) if parts else None
+    if parts:
+        return graphs_of(chosen, parts)
+    named = next((found for text in texts if (found := _NAMED.search(text))), None)
+    if named is None:
+        return None
+    return CudaGraphs.ATTENTION_ROUTER if named[1] else CudaGraphs.LAYER

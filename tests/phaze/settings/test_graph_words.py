@@ -24,7 +24,10 @@ NOTES = {  # as tables of runs of 2025 and 2026 have them
     "cuda_graph_impl=transformer_engine; cuda_graph_scope=['moe_router']; recompute=none": (
         CudaGraphs.ROUTER
     ),
-    "HybridEP, CUDA graph, expert capacity factor 7": None,  # which is not said
+    "HybridEP, CUDA graph, expert capacity factor 7": CudaGraphs.LAYER,
+    "partial CUDA graph": BOTH,
+    "helper set_cuda_graph_modules": None,
+    "a graph of the losses": None,
     "selective recomputation of core_attn; moe_router_dtype=fp32": None,
     "": None,
 }
