@@ -30,7 +30,7 @@ class GraphKey:
     dtype: str = "bfloat16"  # number format
     cp: int = 1
     ep: int = 1
-    etp: ExpertWidth = ExpertWidth.TP
+    etp: ExpertWidth = ExpertWidth.SAME
     layout: TensorLayout = TensorLayout.ONE_D
     tp2: int = 1
     exchange: KeyExchange = KeyExchange.GATHER
@@ -44,7 +44,7 @@ class GraphKey:
     @property
     def expert_tp(self) -> int:
         """Devices that divide an expert."""
-        return self.tp if self.etp is ExpertWidth.TP else 1
+        return self.tp if self.etp is ExpertWidth.SAME else 1
 
     @property
     def label(self) -> str:

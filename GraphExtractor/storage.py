@@ -60,7 +60,7 @@ def graph_path(key: GraphKey, folder: Path, family: ModelFamily) -> Path:
         f"cp_{key.cp}": key.cp > 1,
         f"{key.exchange}": key.exchange is not KeyExchange.GATHER,
         f"ep_{key.ep}": key.ep > 1,
-        f"etp_{key.etp}": key.etp is not ExpertWidth.TP,
+        f"etp_{key.etp}": key.etp is not ExpertWidth.SAME,
         "eager": key.attention is Attention.EAGER,
         "sp": key.sequence_parallel,
         "parts": key.cuts is StageCuts.INSIDE,

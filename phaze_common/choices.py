@@ -98,7 +98,7 @@ class ExpertOverlap(StrEnum):
 class ExpertWidth(StrEnum):
     """How many devices divide each expert: those of tensor parallelism, as all else, or none."""
 
-    TP = "tp"
+    SAME = "same"
     ONE = "1"
 
 

@@ -281,7 +281,7 @@ class DeviceModel(OperatorCostModel):
         made = self._kernel(time)
         if kernel.issue is None or self.software.blocks:
             return made
-        return replace(made, host_s=gemm.batch * kernel.issue.value)
+        return replace(made, host_s=max(gemm.batch * kernel.issue.value, made.host_s))
 
     def _in_panels(
         self, gemm: Gemm, operator: Operator, panels: int, number_format: str, element_bytes: int

@@ -166,18 +166,18 @@ class Layout:
     etp: Annotated[
         ExpertWidth,
         Axis(
-            "tensor parallel width of experts: tp as of all else, or 1 for whole experts, which "
-            "tensor-parallel devices then share out too",
-            "tp",
+            "tensor parallel width of experts: the same as of all else, or 1 for whole experts, "
+            "which tensor-parallel devices then share out too",
+            "same",
             takes_all=True,
             title="tensor parallel width of experts",
             glossary="devices that divide each expert",
             phrase="experts over tp {}",
             decides_first=Decides.GRAPH,
             compared=True,
-            usual=(ExpertWidth.TP,),
+            usual=(ExpertWidth.SAME,),
         ),
-    ] = ExpertWidth.TP
+    ] = ExpertWidth.SAME
     sequence_parallel: Annotated[
         bool,
         Axis(
@@ -201,7 +201,7 @@ class Layout:
     @property
     def expert_tp(self) -> int:
         """Devices that divide each expert."""
-        return self.tp if self.etp is ExpertWidth.TP else 1
+        return self.tp if self.etp is ExpertWidth.SAME else 1
 
     def expert_devices(self, copies: Count) -> Count:
         """Devices that could divide the experts among them, where so many have the same other
@@ -543,10 +543,10 @@ def divided_experts(
     """Sequence parallelism and ``etp`` that go together under ``tp``, of those that are asked for:
     whole experts need sequence parallelism, and one device has no others."""
     if tp == 1:
-        yield False, ExpertWidth.TP
+        yield False, ExpertWidth.SAME
         return
     for split in sequence_parallel:
-        yield from ((split, width) for width in widths if split or width is ExpertWidth.TP)
+        yield from ((split, width) for width in widths if split or width is ExpertWidth.SAME)
 
 
 def part_of(kind: type[Part], whole: Part | UniformPlan) -> Part:
@@ -648,7 +648,7 @@ class UniformPlan(Degrees, PlanHeader):
             self.precision.graph_dtype,
             self.cp,
             self.ep,
-            self.etp if self.tp > 1 else ExpertWidth.TP,
+            self.etp if self.tp > 1 else ExpertWidth.SAME,
             self.layout,
             self.tp2,
             self.exchange if self.sequence_devices > 1 else KeyExchange.GATHER,

@@ -58,7 +58,7 @@ class PlanSpace:
     sequence_parallel: tuple[bool, ...] = (False,)
     cp_degrees: tuple[int, ...] = (1,)
     ep_degrees: tuple[int, ...] = (1,)
-    expert_widths: tuple[ExpertWidth, ...] = (ExpertWidth.TP,)
+    expert_widths: tuple[ExpertWidth, ...] = (ExpertWidth.SAME,)
     pp_degrees: tuple[int, ...] | None = None
     dp_degrees: tuple[int, ...] | None = None
     interleave: tuple[int, ...] | None = (1,)

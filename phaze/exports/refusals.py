@@ -147,7 +147,7 @@ def experts(launch: Launch, program: str) -> Refusals:
         yield unsupported(f"{program} has no expert parallelism (ep {ep})", ep=1)
     if launch.degrees.expert_tp < launch.degrees.tp:
         what = f"{program} divides experts by tensor parallelism as all else (etp 1)"
-        yield unsupported(what, etp=ExpertWidth.TP.value)
+        yield unsupported(what, etp=ExpertWidth.SAME.value)
 
 
 def sequence_parallel(launch: Launch, program: str) -> Refusals:

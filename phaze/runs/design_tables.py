@@ -17,7 +17,7 @@ from Estimator.plans.assignment import Assignment
 from Estimator.plans.axes import COMPARED, OF_SHAPES, PlanAxis
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.uniform_plans import UniformPlans
-from phaze_common.choices import FrontAxis
+from phaze_common.choices import ExpertWidth, FrontAxis
 from phaze_common.run_files import DESIGNS, PLANS
 from Solver.designs.points import PointGroup, PointStatus
 from Solver.hardware import DesignedChips, Hardware
@@ -98,6 +98,14 @@ def lacking_columns(
                 f"it is about other models than {', '.join(sorted(models))}, which best.json holds",
             )
     return None
+
+
+def with_later_axes(table: pd.DataFrame) -> pd.DataFrame:
+    """A ``table`` of a run as it is written now: those of before do not name the width of experts,
+    which was that of all else."""
+    return (
+        table.assign(etp=ExpertWidth.SAME.value) if {"ep", "etp"} - {*table} == {"etp"} else table
+    )
 
 
 def complete_designs(designs: pd.DataFrame) -> pd.DataFrame:

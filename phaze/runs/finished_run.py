@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from Estimator.chips.axes import SIZES
-from phaze.runs.design_tables import complete_designs, lacking_columns
+from phaze.runs.design_tables import complete_designs, lacking_columns, with_later_axes
 from phaze.runs.run_directory import Manifest
 from phaze.settings.config_files import setting_beside
 from phaze.settings.request import settings_for
@@ -113,7 +113,7 @@ def open_run(folder: Path, run_code: frozenset[str] | None = frozenset()) -> Fin
         files.text(STUDY), folder / STUDY, on_device=result.hardware.device is not None
     )
     kept = to_record_of_run(KeptSchedules, files.schedules(), folder / SCHEDULES)
-    designs, plans = files.table(DESIGNS), files.table(PLANS)
+    designs, plans = (with_later_axes(files.table(name)) for name in (DESIGNS, PLANS))
     models = frozenset(() if result.best is None else result.best.models)
     problem = lacking_columns(designs, plans, models, on_device=result.hardware.device is not None)
     if problem:

@@ -116,7 +116,7 @@ def plan_space(request: Request, model: str) -> PlanSpace:
         cp_degrees=request.plan.cp if request.plan.layout == (LayoutName.ONE_D,) else (1,),
         layouts=other_layouts(request, model),
         ep_degrees=request.plan.ep if find_model(model).experts else (1,),
-        expert_widths=request.plan.etp if find_model(model).experts else (ExpertWidth.TP,),
+        expert_widths=request.plan.etp if find_model(model).experts else (ExpertWidth.SAME,),
         pp_degrees=request.plan.pp,
         dp_degrees=request.plan.dp,
         interleave=request.plan.interleave,

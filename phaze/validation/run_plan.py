@@ -132,7 +132,7 @@ def degrees_of(run: TypedRun, notes: Notes) -> UniformPlan:
     if filled:
         notes.assume("degrees", ", ".join(filled))
     experts, replicas = stated.ep or 1, found["dp"] * found["cp"]
-    width = ExpertWidth.ONE if stated.etp == 1 and found["tp"] > 1 else ExpertWidth.TP
+    width = ExpertWidth.ONE if stated.etp == 1 and found["tp"] > 1 else ExpertWidth.SAME
     if stated.etp is None and replicas % experts and replicas * found["tp"] % experts == 0:
         width = ExpertWidth.ONE
         notes.assume("experts", "whole ones under tensor parallelism: ep does not divide dp x cp")

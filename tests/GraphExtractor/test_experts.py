@@ -85,7 +85,9 @@ SMALL = {
 
 
 @cache
-def small(name, tp=1, sequence_parallel=False, ep=1, attention=Attention.FLASH, etp=ExpertWidth.TP):
+def small(
+    name, tp=1, sequence_parallel=False, ep=1, attention=Attention.FLASH, etp=ExpertWidth.SAME
+):
     key = GraphKey(name, 1, TOKENS, tp, attention, sequence_parallel, ep=ep, etp=etp)
     return extract.extract_graph(
         key, SMALL[name]
@@ -207,7 +209,7 @@ def test_whole_experts_are_divided_over_tensor_parallel_devices_too(name):
     as much; it exchanges its own rows, and gathers none."""
     divided, whole = (
         small(name, tp=4, sequence_parallel=True, ep=ep, etp=etp)
-        for ep, etp in ((2, ExpertWidth.TP), (8, ExpertWidth.ONE))
+        for ep, etp in ((2, ExpertWidth.SAME), (8, ExpertWidth.ONE))
     )
     assert check_structure(whole) == check_invariants(whole) == []
     one, other = block_of(divided), block_of(whole)

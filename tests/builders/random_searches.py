@@ -521,7 +521,7 @@ def random_space(random: Generator, layers: int, cluster: Cluster, *, experts: b
         sequence_parallel=(False, True) if random.random() < 0.5 else (False,),
         cp_degrees=some(1, 1, 2) if random.random() < 0.4 else (1,),
         ep_degrees=(1, 2, 4) if experts else (1,),
-        expert_widths=tuple(ExpertWidth) if experts else (ExpertWidth.TP,),
+        expert_widths=tuple(ExpertWidth) if experts else (ExpertWidth.SAME,),
         pp_degrees=some(1, 2, 3) if pinned else None,
         dp_degrees=some(1, 2, 4) if random.random() < 0.2 else None,
         interleave=None if random.random() < 0.4 else (1,),

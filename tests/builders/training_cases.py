@@ -104,7 +104,7 @@ def expert_graph(
     ep: int = 1,
     cp: int = 1,
     sequence_parallel: bool = False,
-    etp: ExpertWidth = ExpertWidth.TP,
+    etp: ExpertWidth = ExpertWidth.SAME,
 ) -> ModelGraph:
     plan = plan_of(
         eager=False,

@@ -112,7 +112,7 @@ def _experts(launch: Launch) -> Refusals:
     if degrees.ep == 1:
         if degrees.expert_tp < degrees.tp:
             what = "it divides experts by tensor parallelism where nothing else does (etp 1)"
-            yield unsupported(what, etp=ExpertWidth.TP.value)
+            yield unsupported(what, etp=ExpertWidth.SAME.value)
         return
     if shape is None or shape.experts is None:
         yield unsupported(f"{launch.plan.model} has no experts to divide (ep {degrees.ep})", ep=1)

@@ -61,7 +61,7 @@ def test_groups_divide_the_devices_that_hold_the_same(
 ) -> None:
     """All devices are in exactly one group of each kind; of those that divide experts no two hold
     the same ones. Whole experts are divided over tensor-parallel devices too."""
-    width = ExpertWidth.ONE if whole_experts else ExpertWidth.TP
+    width = ExpertWidth.ONE if whole_experts else ExpertWidth.SAME
     etp = 1 if whole_experts else tp
     sharing = cp * dp * tp // etp
     ep = data.draw(

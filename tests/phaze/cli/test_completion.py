@@ -61,7 +61,10 @@ def offered(line: str, folder: Path) -> set[str]:
         ("phaze evaluate --device a1", {"a100_40gb", "a100_80gb", "a10g"}),
         ("phaze evaluate --device=h1", {"h100", "h100_96gb", "h100_pcie"}),
         ("phaze run_solver --model gpt2 bertl", {"bertlarge"}),
-        ("phaze run_solver --cluster dgx_", {"dgx_a100", "dgx_b200", "dgx_h100", "dgx_h200"}),
+        (
+            "phaze run_solver --cluster dgx_",
+            {"dgx_a100", "dgx_b200", "dgx_b300", "dgx_h100", "dgx_h200"},
+        ),
         ("phaze run_solver --recompute none f", {"full"}),
         ("phaze run_solver --hbm", {"--hbm-size", "--hbm-bandwidth"}),
         ("phaze --phaze_exec_type eval", {"evaluate"}),
@@ -80,7 +83,10 @@ def offered(line: str, folder: Path) -> set[str]:
         ("phaze run_solver --quiet --prec", {"--precision"}),
         ("phaze run_solver --config ", set()),  # files, which bash offers by itself
         ("phaze report ", set()),
-        ("phaze evaluate --model gpt2 --d", {"--device", "--design-space", "--devices", "--dp"}),
+        (
+            "phaze evaluate --model gpt2 --d",
+            {"--device", "--design-space", "--devices", "--dispatcher", "--dispatch-fp8", "--dp"},
+        ),
     ],
 )
 def test_bash_offers_what_can_stand_there(line: str, words: set[str], tmp_path: Path) -> None:

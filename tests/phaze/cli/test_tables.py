@@ -208,6 +208,7 @@ def front_of(count: int) -> pd.DataFrame:
     plan = {"micro_batch_size": 4, "tp": 1, "pp": 2, "dp": 3, "cp": 1, "ep": 1, "tp2": 1}
     plan |= {"panels": 1, "sequence_parallel": False}
     words = {"model": "bertlarge", "recompute": "none", "layout": "1d", "exchange": "gather"}
+    words |= {"etp": "same"}
     same = pd.DataFrame([sizes | plan | words | {"hbm_bytes": HBM}] * (count + 1))
     places = np.arange(count + 1)
     return same.assign(

@@ -176,10 +176,10 @@ def test_a_mixture_of_another_depth_is_read_and_one_of_other_experts_refused(
 @pytest.mark.parametrize(
     ("said", "ep", "width"),
     [
-        (None, 4, ExpertWidth.TP),  # replicas suffice
+        (None, 4, ExpertWidth.SAME),  # replicas suffice
         (None, 8, ExpertWidth.ONE),
-        (2, 8, ExpertWidth.TP),  # it says otherwise; the plan is refused
-        (None, 16, ExpertWidth.TP),  # nor would whole ones do
+        (2, 8, ExpertWidth.SAME),  # it says otherwise; the plan is refused
+        (None, 16, ExpertWidth.SAME),  # nor would whole ones do
     ],
 )
 def test_experts_are_whole_where_more_devices_hold_them_than_there_are_replicas(

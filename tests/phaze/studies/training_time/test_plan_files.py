@@ -27,6 +27,9 @@ from phaze.settings.request import Request, settings_for
 from phaze.settings.resolve import resolve
 from phaze_common.choices import (
     CudaGraphs,
+    Dispatcher,
+    ExpertOverlap,
+    ExpertWidth,
     GroupOrder,
     KeyExchange,
     LayoutName,
@@ -49,9 +52,12 @@ from tests.builders.plans_by_hand import report_of, whole_plan
 BERT = {"model": "bertlarge", "device": "a100_80gb"}
 
 
-ONE = UniformPlan(
-    overlap_gradients=False, overlap_tensor=False
-)  # as the framework of the device does
+ONE = UniformPlan(  # as the framework of the device does
+    overlap_gradients=False,
+    overlap_tensor=False,
+    dispatcher=Dispatcher.ALLTOALL,
+    overlap_experts=ExpertOverlap.NONE,
+)
 
 
 def plan_of(*layers: dict[str, Any], path: Path | None = None) -> UniformPlan:
@@ -134,6 +140,9 @@ def test_the_names_of_choices_are_those_of_the_records() -> None:
         "solver": SolverName,
         "stage_cuts": StageCuts,
         "cuda_graphs": CudaGraphs,
+        "dispatcher": Dispatcher,
+        "overlap_experts": ExpertOverlap,
+        "etp": ExpertWidth,
         "offload": OffloadKind,
         "gradient_dtype": StateDtype,
         "moment_dtype": MomentDtype,
@@ -164,6 +173,8 @@ plans = st.builds(
     group_order=st.sampled_from([GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER]),
     overlap_gradients=st.booleans(),
     overlap_tensor=st.booleans(),
+    dispatcher=st.sampled_from(Dispatcher),
+    overlap_experts=st.sampled_from(ExpertOverlap),
     cuda_graphs=st.sampled_from(CudaGraphs),
     state_formats=st.builds(
         StateFormats,

@@ -1,0 +1,13 @@
+"""Tables of runs that were written before an axis was there."""
+
+import pandas as pd
+
+from phaze.runs.design_tables import with_later_axes
+
+
+def test_experts_were_as_wide_as_all_else() -> None:
+    before = pd.DataFrame({"tp": [2, 4], "ep": [1, 8]})
+    now = with_later_axes(before)
+    assert now["etp"].tolist() == ["same", "same"] and "etp" not in before
+    assert with_later_axes(now) is now
+    assert "etp" not in with_later_axes(pd.DataFrame())
