@@ -100,7 +100,7 @@ class Axis(About):
     what a plan calls it, where that is not the key. Axes that are ``compared`` are told apart by
     results of searches: their values are chosen, and can be asked. Those ``of_framework`` are as
     the framework does them where nothing is stated. ``phrase`` is what sentences say of a plan with
-    another value (``{}``) than a plan has by itself.
+    another value (``{}``) than a plan has by itself; nothing where the degree ``of_degree`` is 1.
     """
 
     title: str = ""
@@ -111,6 +111,7 @@ class Axis(About):
     usual: Any = ...
     attribute: str = ""
     of_framework: bool = False
+    of_degree: str = ""
     phrase: str = ""
 
 

@@ -61,8 +61,9 @@ class PlanAxis:
         if not self.axis.phrase:
             return ""
         value = attrgetter(self.attribute)(plan)
-        by_itself = attrgetter(self.attribute)(BY_ITSELF)
-        return "" if value in (by_itself, False) else self.axis.phrase.format(value)
+        nothing = attrgetter(self.attribute)(BY_ITSELF), False, "none"
+        alone = self.axis.of_degree and getattr(plan, self.axis.of_degree) == 1
+        return "" if alone or value in nothing else self.axis.phrase.format(value)
 
 
 def _plain(value: Any) -> Any:
