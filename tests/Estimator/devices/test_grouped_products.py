@@ -90,7 +90,8 @@ def test_the_host_issues_a_product_of_each_expert() -> None:
     assert KERNEL.issue is not None
     for experts in (2, 64):
         found = model().operator_time(operator(Yields.OUTPUT, experts=experts))
-        assert found.host_s == pytest.approx(experts * KERNEL.issue.value)
+        least_s = MEGATRON.host_issue.value  # of any product
+        assert found.host_s == pytest.approx(max(experts * KERNEL.issue.value, least_s))
     # one kernel of torch, and none of experts
     alone_s = load_software("pytorch_fsdp").host_issue.value
     assert model("pytorch_fsdp").operator_time(operator(Yields.OUTPUT)).host_s == alone_s

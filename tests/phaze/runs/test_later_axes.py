@@ -6,7 +6,7 @@ from phaze.runs.design_tables import with_later_axes
 
 
 def test_experts_were_as_wide_as_all_else() -> None:
-    before = pd.DataFrame({"tp": [2, 4], "ep": [1, 8]})
+    before = pd.DataFrame({"model": ["mixtral-8x7b"] * 2, "tp": [2, 4]})
     now = with_later_axes(before)
     assert now["etp"].tolist() == ["same", "same"] and "etp" not in before
     assert with_later_axes(now) is now
