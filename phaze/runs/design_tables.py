@@ -103,9 +103,8 @@ def lacking_columns(
 def with_later_axes(table: pd.DataFrame) -> pd.DataFrame:
     """A ``table`` of a run as it is written now: those of before do not name the width of experts,
     which was that of all else."""
-    return (
-        table.assign(etp=ExpertWidth.SAME.value) if {"ep", "etp"} - {*table} == {"etp"} else table
-    )
+    lacks = "model" in table and "etp" not in table
+    return table.assign(etp=ExpertWidth.SAME.value) if lacks else table
 
 
 def complete_designs(designs: pd.DataFrame) -> pd.DataFrame:
