@@ -44,7 +44,7 @@ class GraphKey:
     @property
     def expert_tp(self) -> int:
         """Devices that divide an expert."""
-        return self.tp if self.etp is ExpertWidth.SAME else 1
+        return self.etp.of(self.tp)
 
     @property
     def label(self) -> str:

@@ -101,6 +101,10 @@ class ExpertWidth(StrEnum):
     SAME = "same"
     ONE = "1"
 
+    def of(self, tp: int) -> int:
+        """Devices under a tensor parallel width."""
+        return tp if self is ExpertWidth.SAME else 1
+
 
 class Precision(StrEnum):
     """Number format of the matrix products; fp8 is for products with weights, the rest of such a

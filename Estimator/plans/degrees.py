@@ -201,7 +201,7 @@ class Layout:
     @property
     def expert_tp(self) -> int:
         """Devices that divide each expert."""
-        return self.tp if self.etp is ExpertWidth.SAME else 1
+        return self.etp.of(self.tp)
 
     def expert_devices(self, copies: Count) -> Count:
         """Devices that could divide the experts among them, where so many have the same other

@@ -194,17 +194,21 @@ class GroupNetwork:
         self._costs = lru_cache(maxsize=None)(self._costs_of_level)
         self._known_s: dict[tuple[CollectiveKind | PerNode, float], float] = {}
 
-    def seconds(self, kind: CollectiveKind, payload_bytes: float) -> float:
-        """Seconds of a collective over ``payload_bytes``.
+    def seconds(
+        self, kind: CollectiveKind, payload_bytes: float, exchange: PerNode | None = None
+    ) -> float:
+        """Seconds of a collective over ``payload_bytes``; an all-to-all may be an ``exchange`` of
+        routed tokens.
 
         Reductions and gathers go on with what inner levels left of the tensor; all-to-alls, and
         what one device sends to all or gets from them, move everything on each level.
         """
         if not payload_bytes:
             return 0.0
-        known = self._known_s.get((kind, payload_bytes))
+        asked = exchange or kind, payload_bytes
+        known = self._known_s.get(asked)
         if known is None:
-            known = self._known_s[kind, payload_bytes] = self._seconds(kind, payload_bytes)
+            known = self._known_s[asked] = self._seconds(kind, payload_bytes, exchange)
         return known
 
     def exchange_s(
@@ -221,22 +225,12 @@ class GroupNetwork:
             gathered_s = self.seconds(CollectiveKind.ALL_GATHER, sent_bytes * copies)
             scattered_s = self.seconds(CollectiveKind.REDUCE_SCATTER, payload_bytes * copies)
             return (gathered_s + scattered_s) / 2
+        exchange = PerNode(dispatcher, routing) if dispatcher.per_node else None
         both = sent_bytes, payload_bytes
-        if dispatcher is Dispatcher.ALLTOALL:
-            return sum(self.seconds(CollectiveKind.ALL_TO_ALL, each) for each in both) / 2
-        exchange = PerNode(dispatcher, routing)
-        return sum(self._exchanged_s(exchange, each) for each in both) / 2
-
-    def _exchanged_s(self, exchange: PerNode, payload_bytes: float) -> float:
-        known = self._known_s.get((exchange, payload_bytes))
-        if known is None:
-            kind = CollectiveKind.ALL_TO_ALL
-            known = self._seconds(kind, payload_bytes, exchange) if payload_bytes else 0.0
-            self._known_s[exchange, payload_bytes] = known
-        return known
+        return sum(self.seconds(CollectiveKind.ALL_TO_ALL, each, exchange) for each in both) / 2
 
     def _seconds(
-        self, kind: CollectiveKind, payload_bytes: float, exchange: PerNode | None = None
+        self, kind: CollectiveKind, payload_bytes: float, exchange: PerNode | None
     ) -> float:
         total_s, left_bytes = 0.0, payload_bytes
         for level in self.groups.levels:

@@ -238,12 +238,10 @@ def _one_group(dense: DeviceGroups, experts: DeviceGroups, cluster: Cluster) -> 
 def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
     """Distinct collectives over replicas, stacked, and which each plan has, shape (N,)."""
     shape = plans.shape
-    degrees = (shape.tp, shape.tp2, shape.cp, shape.ep, shape.expert_tp, shape.layout)
+    degrees = shape.tp, shape.tp2, shape.cp, shape.ep, shape.expert_tp
     columns = (plans.pp, plans.dp, plans.pipeline_inner, plans.assigned)
-    return _cached_group_rates(
-        _ReplicaPlaces((*degrees, shape.group_order, *(each.tobytes() for each in columns)), plans),
-        cluster,
-    )
+    key = *degrees, shape.layout, shape.group_order, *(each.tobytes() for each in columns)
+    return _cached_group_rates(_ReplicaPlaces(key, plans), cluster)
 
 
 @dataclass(frozen=True)

@@ -138,9 +138,9 @@ class PlanSpace:
     def _orders_of(self, shape: UniformPlan) -> Iterator[GroupOrder | Assignment]:
         """Where groups within a layer may lie; any order of groups stands for all of them."""
         yield from self.nested[:1]
+        if shape.expert_tp < shape.tp:  # no way says where whole experts lie
+            return
         for order in self.group_orders:
-            if shape.expert_tp < shape.tp:  # no way says where whole experts lie
-                continue
             if order is GroupOrder.TIERS and len(self.capacities) > 1:
                 yield from of_groups(shape, self.capacities)
             elif isinstance(order, Assignment) and order.has(

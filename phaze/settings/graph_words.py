@@ -18,6 +18,12 @@ _WORD = re.compile(r"\w+")
 _NAMED = re.compile(r"\b(partial )?(cuda|te) graphs?\b", re.IGNORECASE)
 
 
+def older_switches(*, external: bool, enabled: bool) -> str:
+    """The implementation that ``external_cuda_graph`` and ``enable_cuda_graph`` name, which came
+    before it had a name."""
+    return "local" if enabled else "transformer_engine" if external else "none"
+
+
 def graphs_of(chosen: str, scope: Collection[str]) -> CudaGraphs:
     """What an implementation by name replays of a ``scope``; of a part that no plan tells apart
     nothing: feed-forward layers of a mixture, and experts without their attention."""

@@ -29,7 +29,7 @@ from phaze.exports.megatron_lm.flags import SETTINGS, Flags, flags_of
 from phaze.exports.megatron_lm.known_arguments import known_arguments
 from phaze.exports.megatron_lm.model import blocks_of, model_of
 from phaze.exports.megatron_lm.pipeline import blocks_of_chunks, chunks_of, predicts_further
-from phaze.settings.graph_words import graphs_of
+from phaze.settings.graph_words import graphs_of, older_switches
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
 from phaze_common.choices import CudaGraphs, Dispatcher, ExpertWidth, GroupOrder
 from phaze_common.errors import InputError
@@ -383,8 +383,8 @@ def _optimizer(flags: Flags) -> dict[str, object]:
 
 def _cuda_graphs(flags: Flags) -> CudaGraphs:
     """What is replayed, by today's names and by those before; where no plan says it, why."""
-    usual = "transformer_engine" if flags.has("external-cuda-graph") else "none"
-    usual = "local" if flags.has("enable-cuda-graph") else usual
+    external, enabled = map(flags.has, ("external-cuda-graph", "enable-cuda-graph"))
+    usual = older_switches(external=external, enabled=enabled)
     name = flags.named("cuda-graph-modules", "cuda-graph-scope")
     chosen, scope = flags.text("cuda-graph-impl", usual), flags.words(name)
     found = graphs_of(chosen, scope)

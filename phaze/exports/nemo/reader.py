@@ -30,7 +30,7 @@ from phaze.exports.launch_batches import devices_of_a_replica
 from phaze.exports.megatron_lm.dispatch import USUAL_BACKEND, dispatcher_of, overlap_of
 from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import Expression, Made, parsed
-from phaze.settings.graph_words import graphs_of
+from phaze.settings.graph_words import graphs_of, older_switches
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
 from phaze_common.choices import CudaGraphs, GroupOrder
 from phaze_common.errors import InputError
@@ -397,8 +397,8 @@ def _overlaps(given: _Given) -> dict[str, object]:
 
 def _cuda_graphs(given: _Given) -> CudaGraphs:
     """What is replayed, by today's names and by those before."""
-    usual = "transformer_engine" if given.flag("model.external_cuda_graph") else "none"
-    usual = "local" if given.flag("model.enable_cuda_graph") else usual
+    external, enabled = map(given.flag, ("model.external_cuda_graph", "model.enable_cuda_graph"))
+    usual = older_switches(external=external, enabled=enabled)
     scope = given.first("model.cuda_graph_modules", "model.cuda_graph_scope")
     parts = scope if isinstance(scope, list) else [scope] if scope else []
     chosen = given.text("model.cuda_graph_impl") or usual

@@ -97,7 +97,7 @@ def test_the_devices_that_divide_experts_are_neighbours() -> None:
 
 def test_whole_experts_are_shared_by_tensor_parallel_devices_first() -> None:
     """As the groups of Megatron-Core's ``RankGenerator(tp=1, ep=ep, ...)``."""
-    plan = plan_with(tp=4, dp=4, ep=8, etp=1)
+    plan = plan_with(tp=4, dp=4, ep=8, etp=ExpertWidth.ONE)
     assert divided_levels(plan) == ((GroupLevel(8, 1),), (GroupLevel(2, 8),))
     few = plan_with(
         tp=4, pp=2, dp=4, ep=2, etp=ExpertWidth.ONE, group_order=GroupOrder.PIPELINE_INNER
