@@ -99,7 +99,9 @@ class Axis(About):
     ``usual`` its default there (``...``: what ``phaze.settings.defaults`` finds). ``attribute`` is
     what a plan calls it, where that is not the key. Axes that are ``compared`` are told apart by
     results of searches: their values are chosen, and can be asked. Those ``of_framework`` are as
-    the framework does them where nothing is stated. ``phrase`` is what sentences say of a plan with
+    the framework does them where nothing is stated. A ``feature`` can have another value while
+    degrees, batches and stages stay as they are; one that ``rounds`` changes number formats, too,
+    and so what is learned. ``phrase`` is what sentences say of a plan with
     another value (``{}``) than a plan has by itself; nothing where the degree ``of_degree`` is 1.
     """
 
@@ -111,6 +113,8 @@ class Axis(About):
     usual: Any = ...
     attribute: str = ""
     of_framework: bool = False
+    feature: bool = False
+    rounds: bool = False
     of_degree: str = ""
     phrase: str = ""
 

@@ -157,6 +157,7 @@ GUARDS_OF_PATHS = {  # flags that name a place, by mode, and what keeps what is 
             "prepopulate_estimates output",
             "run_solver output",
             "evaluate output",
+            "explain output",
             "training-time output",
         ),
         "compare output",

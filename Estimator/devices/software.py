@@ -142,6 +142,11 @@ class Software:
         return Keeping(in_fp8, self.joins, one_by_one, self.loss_in_place, spare=spare)
 
     @property
+    def attention_kernel(self) -> str:
+        """What its kernel of fused attention is called."""
+        return "flash" if self.attention is None else self.attention.name
+
+    @property
     def product_adds(self) -> bool:
         """Whether products of weight gradients add to those of earlier micro-batches themselves."""
         return self.accumulation.value == 0.0

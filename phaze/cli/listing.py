@@ -14,7 +14,7 @@ from phaze.cli import mode, models
 from phaze.cli.exit_status import DONE
 from phaze.cli.listed_kinds import LISTED
 from phaze.cli.printing import print_rows
-from phaze_common.choices import Precision
+from phaze_common.choices import ExpertOverlap, Precision
 from phaze_common.echo import say
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
@@ -204,16 +204,22 @@ def _topology(cluster: Cluster) -> str:
 
 def _software(path: Path) -> Row:
     from Estimator.devices.files import load_software
+    from Estimator.devices.software import NEWEST
 
     software = load_software(str(path))
     overlaps = {
         "gradients": software.overlap_gradients,
         "tensor": software.overlap_tensor,
         "pipeline": software.overlap_pipeline,
+        "experts": software.overlap_experts is not ExpertOverlap.NONE,
     }
     return {
         "name": path.stem,
+        "year": str(software.year) if software.year < NEWEST else "-",
         "overlaps": ", ".join(name for name, does in overlaps.items() if does) or "-",
+        "dispatcher": software.dispatcher.value if software.grouped is not None else "-",
+        "attention_kernel": software.attention_kernel,
+        "gradient_bytes": round(software.gradient_bytes_in(Precision.BF16)),
         "us_per_launch": round(software.host_issue.value * 1e6, 2),
         "reserved_GiB": round(software.reserved_memory.value / GIB, 2),
         "what": _clause(path),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from Estimator.chips.own_links import own_links
-from Estimator.plans.axes import PLAN_AXES
+from Estimator.plans.axes import OF_FRAMEWORK, PLAN_AXES, plan_axis
 from GraphExtractor.names import label
 from phaze_common.choices import Combine, GroupOrder, KeyExchange, Objective, TensorLayout
 from phaze_common.numbers import number, percent
@@ -14,6 +14,7 @@ from phaze_common.units import MIB
 
 if TYPE_CHECKING:
     from Estimator.chips.accelerator import Accelerator
+    from Estimator.devices.software import Software
     from Estimator.plans.degrees import Degrees, UniformPlan
     from Estimator.plans.results import Breakdown
     from Solver.chip_records import BoughtCluster
@@ -112,6 +113,14 @@ def plan_extras(plan: UniformPlan) -> tuple[str, ...]:
 
 def _overlaps(plan: UniformPlan) -> tuple[str, ...]:
     return _phrases(plan, str(plan.state_formats), of_framework=True)
+
+
+def unusual_of(plan: UniformPlan, software: Software) -> tuple[str, ...]:
+    """What runs beside computation, and how tokens are sent, where ``software`` does it otherwise
+    by itself."""
+    axes = (plan_axis(key) for key in OF_FRAMEWORK)
+    stated = (each for each in axes if each.of(plan) != getattr(software, each.key))
+    return tuple(filter(None, (each.phrase_of(plan) for each in stated)))
 
 
 def plan_choices(plan: UniformPlan) -> tuple[str, ...]:

@@ -11,7 +11,12 @@ from Estimator.coverage import words_of
 from Estimator.plans.plan import plan_mapping
 from Estimator.plans.results import Iteration, Status, TimeInterval
 from GraphExtractor.names import label
-from phaze.report.sentences.designs import plan_choices, plan_text, whole_plan_text
+from phaze.report.sentences.designs import (
+    plan_choices,
+    plan_text,
+    unusual_of,
+    whole_plan_text,
+)
 from phaze.report.sentences.utilization import mfu_share, mfu_text
 from phaze.report.table import Table
 from phaze.report.tables.breakdown_table import MS, breakdown_table, milliseconds_decimals
@@ -102,21 +107,29 @@ def _not_read(launch: LaunchReading) -> Iterator[str]:
 def evaluation_json(
     evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None
 ) -> bytes:
-    """The iteration with its plan, model and hardware, the ``optimum`` and a ``launch``.
+    """As ``evaluation_mapping``, in text."""
+    return json.dumps(evaluation_mapping(evaluation, optimum, launch), indent=2).encode()
+
+
+def evaluation_mapping(
+    evaluation: Evaluation, optimum: Optimum | None = None, launch: LaunchReading | None = None
+) -> dict[str, Any]:
+    """What JSON has of the iteration, its plan, model and hardware, the ``optimum`` and a
+    ``launch``.
 
     Bytes are those of one device of a stage.
     """
     hardware, machine, plan = evaluation.hardware, evaluation.machine, evaluation.plan
     iteration = evaluation.iteration
-    whole: dict[str, Any] = _plain(iteration)
+    whole: dict[str, Any] = plain(iteration)
     breakdown, stages = whole.pop("breakdown"), whole.pop("stages")
     named = {
         "model": plan.model,
         "device": hardware.device,
-        "accelerator": None if hardware.accelerator is None else _plain(hardware.accelerator),
+        "accelerator": None if hardware.accelerator is None else plain(hardware.accelerator),
         "cluster": hardware.cluster,
         "software": hardware.software,
-        "plan": _plain(plan)
+        "plan": plain(plan)
         if evaluation.degrees is None
         else {**plan_mapping(evaluation.degrees), "sequence_length": plan.sequence_length},
     }
@@ -127,21 +140,21 @@ def evaluation_json(
         "optimum": optimum,
         "launch": launch,
     }
-    named |= {key: _plain(value) for key, value in further.items() if value is not None}
+    named |= {key: plain(value) for key, value in further.items() if value is not None}
     capacity = {
         "memory_bytes": iteration.memory_bytes,
         "allocated_bytes": iteration.allocated_bytes,
         "memory_capacity_bytes": machine.memory_bytes,
     }
-    named["time_intervals"] = _plain(evaluation.time_intervals)
+    named["time_intervals"] = plain(evaluation.time_intervals)
     parts = {"breakdown_s": breakdown, "stages": stages}
-    return json.dumps({**named, **whole, **capacity, **parts}, indent=2).encode()
+    return {**named, **whole, **capacity, **parts}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A record, or several, as JSON has it."""
     if isinstance(value, (list, tuple)):
-        return list(map(_plain, value))
+        return list(map(plain, value))
     return json.loads(to_json(value))
 
 
@@ -151,7 +164,8 @@ def summary_table(evaluation: Evaluation) -> Table:
     chosen = f"{len(iteration.stages)} stages that differ"
     if plan is not None:
         formats = (str(plan.state_formats),) if plan.state_formats else ()
-        chosen = ", ".join([plan_text(plan), *plan_choices(plan), *formats])
+        unusual = unusual_of(plan, evaluation.machine.software)
+        chosen = ", ".join([plan_text(plan), *plan_choices(plan), *unusual, *formats])
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
     rows = {
         "status": f"{iteration.status.value}{reason}",
