@@ -11,6 +11,7 @@ from phaze.report.explained_runs import coverage_table, explanation_tables, misf
 from phaze.report.table import Table, shortened
 from phaze.validation.explained import ErrorExplanation
 from phaze.validation.intervals import coverage
+from phaze.validation.pairs import controlled_pairs, effects
 from phaze.validation.records import RunPlan, ValidationReport
 from phaze_common.numbers import number
 from phaze_common.records import to_json
@@ -50,6 +51,7 @@ def report_tables(
     unread = {"columns": ", ".join(report.unread)}
     others = [
         memory_table(report) if explained is None else misfit_table(report),
+        effects_table(report),
         unstated_table(report),
         plan_table(report),
         worst_table(report),
@@ -73,6 +75,9 @@ def report_json(report: ValidationReport, explained: ErrorExplanation | None = N
         each.source: report.not_fitting_of(each.source) for each in report.sources
     }
     ordered["coverage"] = [json.loads(to_json(each)) for each in coverage(report.runs)]
+    ordered["controlled_pairs"] = [
+        json.loads(to_json(each)) for each in controlled_pairs(report.runs)
+    ]
     ordered |= {} if explained is None else {"explanation": json.loads(to_json(explained))}
     ordered |= {
         "file": whole["file"],
@@ -136,6 +141,21 @@ def memory_table(report: ValidationReport) -> Table:
     )
     title = f"{count} {runs} predicted not to fit though {they} ran"
     return Table.of(title, rows, columns=("line", "model", "GB", "recompute"), words={"model"})
+
+
+def effects_table(report: ValidationReport) -> Table:
+    """What one choice is worth, measured and predicted, by the axis that it is made of."""
+    rows = [
+        {
+            "differing in": each.title,
+            "pairs": str(each.pairs),
+            "direction right": str(each.right),
+            "within ten points": str(each.close),
+        }
+        for each in effects(controlled_pairs(report.runs))
+    ]
+    title = "pairs of runs that differ in one choice"
+    return Table.of(title, rows, words={"differing in"})
 
 
 def plan_table(report: ValidationReport) -> Table:

@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("features")
 
 
-def answer(capsys: pytest.CaptureFixture[str], *words: str | Path, status: int = 0) -> Any:
+def answer(capsys: pytest.CaptureFixture[str], *words: object, status: int = 0) -> Any:
     assert phaze.main([*map(str, words), "--format", "json"]) == status
     return json.loads(capsys.readouterr().out)
 
