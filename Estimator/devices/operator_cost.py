@@ -308,15 +308,15 @@ class DeviceModel(OperatorCostModel):
         ring."""
         number_format = REDUCED_FORMATS.get(self.number_format, self.number_format)
         backward, piece = operator.phase is Phase.BACKWARD, ring_piece(operator)
+        own = self.device, number_format, piece.traffic_bytes
         kernel, mask = self.software.attention, mask_of(operator)
-        time = attention_time(
-            piece.gemms, self.device, number_format, piece.traffic_bytes, mask, backward, kernel
-        )
-        first = self._kernel(time)
+        first = self._kernel(attention_time(piece.gemms, *own, mask, backward, kernel))
         if operator.ring == 1:
             return InPieces(first, after=self._one_by_one(operator))
-        merge = ring_merge(operator)
-        other = first + self._stream(
+        merge, other = ring_merge(operator), first
+        if not self.software.balanced_rings:  # the slowest device meets earlier tokens alone
+            other = self._kernel(attention_time(piece.gemms, *own, None, backward, kernel))
+        other += self._stream(
             merge.traffic_bytes, tuple(work.function for work in merge.vector)
         )
         issued = KernelTime(host_s=ring_messages(operator) * self.software.host_issue.value)

@@ -131,6 +131,8 @@ class Software:
     between_iterations: Annotated[Quantity | None, "s"] = None
     # interleaved schedules of only pp micro-batches run all forward passes first
     whole_warm_up: bool = False
+    # around a ring each device has early and late tokens, so that a causal mask leaves all as much
+    balanced_rings: bool = True
     blocks: bool = False  # the host waits for every kernel (CUDA_LAUNCH_BLOCKING=1)
     dispatcher: Dispatcher = Dispatcher.ALLTOALL  # of tokens to experts
     overlap_experts: ExpertOverlap = ExpertOverlap.NONE  # what runs beside their exchange

@@ -244,6 +244,15 @@ def test_a_causal_mask_leaves_every_piece_around_a_ring_half_of_its_scores() -> 
     assert times[0] == pytest.approx(2 * times[1])
 
 
+def test_without_balance_a_device_meets_whole_pieces_around_a_ring() -> None:
+    """Of n pieces that of a device's own tokens alone is half masked, where the last is waited
+    for."""
+    ring, model = replace(ring_operator(0, 4, 2048), causal=True), model_of()
+    other = DeviceModel(model.device, replace(model.software, balanced_rings=False), "float16")
+    balanced, found = (each.operator_time(ring).arithmetic_s for each in (model, other))
+    assert found == pytest.approx(balanced * (2 * 4 - 1) / 4)
+
+
 def test_fp8_speeds_up_products_with_weights_alone() -> None:
     device = load_device("h100")
     weights = operator(
