@@ -1,6 +1,6 @@
 """Print how far predictions are off measured runs, by file and family of sources.
 
-    .venv/bin/python scripts/run_errors.py RUNS.csv ... [--reasons]
+    .venv/bin/python scripts/run_errors.py RUNS.csv ... [--reasons] [--page PAGE.md]
 
 Releases of one table are relatives, so a family is a source without the numbers of its release.
 A file may also be what ``phaze validate RUNS.csv --format json`` printed.
@@ -24,6 +24,12 @@ NOMINAL = 0.8
 _RELEASE = re.compile(r"\s*\bv?\d+(?:\.\d+)+\b")
 _FIGURES = re.compile(r"\d[\d,.]*")
 
+PAGE_HEAD = """# Errors of every run
+
+Predicted over measured, less 1 (minus: too fast), of every run of the tables of 2024 to 2026 that
+is predicted; memory is what its source prints (allocated, reserved, or of the last stage). What
+is behind them: [predictions](predictions.md). Written by `scripts/run_errors.py --page`.
+"""
 Run = dict[str, Any]
 
 
@@ -37,10 +43,13 @@ def main() -> None:
     parser.add_argument(
         "--reasons", action="store_true", help="also count why runs are not predicted"
     )
+    parser.add_argument("--page", type=Path, help="also write every run's error into this page")
     asked = parser.parse_args()
     rows, reasons = list[dict[str, str]](), list[dict[str, str]]()
+    every = [PAGE_HEAD]
     for file in asked.files:
         runs: list[Run] = document_of(file)["runs"]
+        every += page_lines(file.stem, runs)
         families = dict.fromkeys(family_of(run["source"]) for run in runs)
         for family in families if len(families) > 1 else ():
             of_family = [run for run in runs if family_of(run["source"]) == family]
@@ -55,6 +64,24 @@ def main() -> None:
     if asked.reasons and reasons:
         tables.append(Table.of("not predicted", reasons, words={"file", "reason"}))
     print_tables(tables, sys.stdout)
+    if asked.page is not None:
+        asked.page.write_text("\n".join(every) + "\n", encoding="utf-8")
+
+
+def page_lines(name: str, runs: Sequence[Run]) -> list[str]:
+    """A table in Markdown: families, and the error of each of their runs by its line."""
+    lines = [f"## {name}", "", "| runs of | errors of time, by line of the file | of memory |"]
+    lines.append("| --- | --- | --- |")
+    for family in dict.fromkeys(family_of(run["source"]) for run in runs):
+        priced = [run for run in runs if family_of(run["source"]) == family and not run["skipped"]]
+        lists = [_by_line(priced, key) for key in ("error", "memory_error")]
+        if priced:
+            lines.append(f"| {family} | {' | '.join(lists)} |")
+    return [*lines, ""]
+
+
+def _by_line(runs: Sequence[Run], key: str) -> str:
+    return ", ".join(f"{run['line']}: {run[key]:+.0%}" for run in runs if run[key] is not None)
 
 
 def document_of(file: Path) -> dict[str, Any]:

@@ -316,9 +316,7 @@ class DeviceModel(OperatorCostModel):
         merge, other = ring_merge(operator), first
         if not self.software.balanced_rings:  # the slowest device meets earlier tokens alone
             other = self._kernel(attention_time(piece.gemms, *own, None, backward, kernel))
-        other += self._stream(
-            merge.traffic_bytes, tuple(work.function for work in merge.vector)
-        )
+        other += self._stream(merge.traffic_bytes, tuple(work.function for work in merge.vector))
         issued = KernelTime(host_s=ring_messages(operator) * self.software.host_issue.value)
         return InPieces(first, other, operator.ring, issued + self._one_by_one(operator))
 

@@ -1,7 +1,7 @@
 """Records of the software that runs on a device: a training framework with the libraries of its
 year."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from Estimator.network.contention import Contention
@@ -147,6 +147,10 @@ class Software:
     def attention_kernel(self) -> str:
         """What its kernel of fused attention is called."""
         return "flash" if self.attention is None else self.attention.name
+
+    def calling(self, kernel: AttentionKernel) -> "Software":
+        """The same with another kernel of fused attention."""
+        return replace(self, attention=kernel)
 
     @property
     def product_adds(self) -> bool:

@@ -27,6 +27,7 @@ _FILES = (
     "technology",
     "cluster",
     "software",
+    "attention_kernel",
     "prices",
     "setting",
 )

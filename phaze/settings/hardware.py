@@ -17,8 +17,8 @@ from Estimator.chips.design_space_files import (
     with_changes,
 )
 from Estimator.devices.device import Device
-from Estimator.devices.files import load_device, load_software
-from Estimator.devices.software import Software
+from Estimator.devices.files import load_attention, load_device, load_software
+from Estimator.devices.software import AttentionKernel, Software
 from Estimator.hardware_files import hardware_names, load_cluster
 from Estimator.network.cluster import Cluster
 from Estimator.profiled.machine import MACHINE, profile_folder
@@ -70,6 +70,10 @@ class HardwareFiles:
     def software(self, name: str) -> Software:
         """A training framework, as ``load_software``."""
         return self._once("software", load_software, name)
+
+    def kernel(self, name: str) -> AttentionKernel:
+        """A kernel of fused attention, as ``load_attention``."""
+        return self._once("attention_kernel", load_attention, name)
 
     def design_space(self, name: str, changes: SpaceChanges) -> DesignSpace:
         """As ``load_design_space``, or one that is known by value, with ``changes``."""

@@ -194,7 +194,10 @@ def chips_of(request: Request, accelerators: Sequence[Accelerator]) -> DesignedC
 
 def _title(request: Request) -> str:
     if request.records.device is not None:
-        return request.records.device.title
+        title, software = request.records.device.title, request.records.software
+        if request.hardware.attention_kernel is None:
+            return title
+        return f"{title} with attention {software.attention_kernel}"
     if request.hardware.chip is None:
         return DESIGNED
     return "accelerator" if "/" in request.hardware.chip else request.hardware.chip

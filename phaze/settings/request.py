@@ -263,6 +263,13 @@ class HardwareSettings:
         "what the device usually runs",
         file=True,
     )
+    attention_kernel: str | None = device_option(
+        None,
+        "kernel of fused attention that it calls, by name (flash_1, flash_2, flash_3, cudnn, "
+        "triton) or YAML file",
+        "that of the software",
+        file=True,
+    )
     devices: int = option(
         ...,
         "devices in use",

@@ -51,7 +51,10 @@ from phaze_common.setting_fields import Mode
 from phaze_common.settings import COMMAND_LINE
 
 LONGEST_MODELS, LONGEST_DEVICE = 60, 20  # in a name made from them
-NAMED = ("device", "cluster", "software", "design_space", "technology", "chip", "prices")
+NAMED = (
+    *("device", "cluster", "software", "attention_kernel"),
+    *("design_space", "technology", "chip", "prices"),
+)
 Record = TypeVar("Record")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -280,6 +283,11 @@ def _hardware(
         software = changed(software, Kind.SOFTWARE, constants)
         check_cluster(whole, asked_of(constants, Kind.CLUSTER))
         check_software(software, asked_of(constants, Kind.SOFTWARE))
+    kernel = None
+    if "attention_kernel" in named:
+        kernel = _blaming(files.kernel, named["attention_kernel"], named, "attention_kernel")
+        software = software.calling(kernel)
+        names["attention_kernel"] = named["attention_kernel"]
     if loaded.space is not None:
         _check_own_links(loaded.space, loaded.chip, files.cluster(cluster_name), whole)
     cluster = with_fast_domain(whole, values["fast_domain"]) if "fast_domain" in values else whole
@@ -289,6 +297,7 @@ def _hardware(
         "device": None if loaded.device is None else files.device(named["device"]),
         "cluster": whole,
         "software": software,
+        "attention_kernel": kernel,
         "chip": loaded.chip,
     }
     contents = {

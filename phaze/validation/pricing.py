@@ -82,7 +82,7 @@ class SoftwareOverrides:
             kept = replace(software.gradient_bytes, value=float(self.gradient_bytes))
             software = replace(software, gradient_bytes=kept, gradient_bytes_of={})
         if self.attention_kernel is not None:
-            software = replace(software, attention=load_attention(self.attention_kernel))
+            software = software.calling(load_attention(self.attention_kernel))
         return replace(software, blocks=True) if self.blocking_launches else software
 
 

@@ -345,3 +345,22 @@ def test_a_stored_graph_needs_no_torch(words: list[str]) -> None:
         check=True,
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_kernel_of_attention_can_be_another(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = [*words, "--seq", "4096", "--device", "h100", "--cluster", "dgx_h100"]
+    own = record(capsys, *long)["iteration_s"]
+    seconds = [
+        record(capsys, *long, "--attention-kernel", name)["iteration_s"]
+        for name in ("cudnn", "flash_2", "flash_3")
+    ]
+    assert seconds[0] == own and seconds[2] < own < seconds[1]
+    file = REPOSITORY / "Estimator" / "hardware" / "attention" / "flash_3.yaml"
+    slower = tmp_path / "slower.yaml"
+    slower.write_text(file.read_text().replace("flash_3", "mine"))
+    mine = record(capsys, *long, "--attention-kernel", str(slower))["iteration_s"]
+    assert mine > own  # of which the device says nothing
+    assert phaze.main([*long, "--attention-kernel", "fast"]) == 2
+    assert "no attention named 'fast'" in capsys.readouterr().err

@@ -34,6 +34,7 @@ VALUES = {
     "combine": "worst",
     "solver": "native",
     "software": "xla",
+    "attention_kernel": "flash_2",
     "memory_size": 80,
     "memory_bandwidth": 2000,
     "peak_flops": 300,

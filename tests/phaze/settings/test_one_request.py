@@ -60,6 +60,7 @@ def test_what_applies_is_recorded() -> None:
         }
         own_sizes = {"fast_domain", "memory_size", "memory_bandwidth", "peak_flops"}
         own_sizes |= {"constants", "frequency", "hbm_bandwidth", "setting", "memory", "links"}
+        own_sizes |= {"attention_kernel"}
         own_sizes |= {
             "max_area",
             "max_power",
