@@ -36,6 +36,7 @@ from phaze_common.errors import PhazeError
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Members = NDArray[np.bool_]
+EMPTY_GRADIENT_BYTES = 2  # of an element: they have the format of the weights
 LOSS_GRADIENT = "nll_loss_backward"  # function that makes the gradient of log-probabilities
 
 
@@ -313,6 +314,9 @@ def layer_sizes(
     layers = [graph.layers[each.index] for each in distinct]
     kept_as = [of_ends if each.index in ends else keeping for each in distinct]
     kinds = sorted({astuple(table) for layer in layers for table in layer.sparse_tables})
+    blocks = [each for each, layer in enumerate(graph.layers) if each not in ends]
+    # of which one stands beside the work of every layer of a stage, embedding and head too
+    empty_bytes = max((empty_gradient_bytes(graph.layers[each]) for each in blocks), default=0)
 
     def column(value: Callable[[LayerGraph, Recompute, Keeping], float]) -> FloatArray:
         modes = [each.mode for each in distinct]
@@ -328,6 +332,12 @@ def layer_sizes(
         _wide_parameters(layer, is_end=each.index in ends)
         for layer, each in zip(layers, distinct, strict=True)
     ]
+    own_bytes = [0] * len(distinct)
+    if keeping.fused_gradients:
+        own_bytes = [
+            empty_bytes + (empty_gradient_bytes(layer) if each.index in ends else 0)
+            for layer, each in zip(layers, distinct, strict=True)
+        ]
     return LayerSizes(
         names=layer_names(graph),
         sequence=sequence,
@@ -341,7 +351,10 @@ def layer_sizes(
         shared_bytes=more * np.array([tensor.bytes for tensor in graph.shared], dtype=np.float64),
         shared_by=np.array(shared_by, np.bool_).reshape(len(sequence), len(graph.shared)),
         workspace_bytes=more
-        * column(lambda layer, mode, kept: workspace_bytes(layer, mode, panels, kept)),
+        * (
+            column(lambda layer, mode, kept: workspace_bytes(layer, mode, panels, kept))
+            + np.array(own_bytes, dtype=np.float64)
+        ),
         forward_flops=column(lambda layer, mode, kept: model_flops(layer.forward.operators)),
         masked_flops=column(
             lambda layer, mode, kept: _masked_of_model(layer.forward.operators, tokens)
@@ -383,6 +396,11 @@ def workspace_bytes(
     temporaries = layer.single_workspace_bytes if keeping.one_by_one else layer.workspace_bytes
     temporaries -= min(temporaries, loss_gradient_bytes(layer)) if keeping.loss_in_place else 0
     return temporaries + layer.buffer_bytes(panels) + layer.saved.restored(recompute, keeping)
+
+
+def empty_gradient_bytes(layer: LayerGraph) -> int:
+    """Bytes of one tensor of the shape of each weight of ``layer`` that all tokens meet."""
+    return EMPTY_GRADIENT_BYTES * layer.matmul_parameter_count
 
 
 def loss_gradient_bytes(layer: LayerGraph) -> int:

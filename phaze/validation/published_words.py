@@ -83,6 +83,10 @@ _BLOCKING = re.compile(
     r"kernels (?:launched|issued) one by one"
 )
 
+_ADDED_APART = re.compile(
+    r"no[- ]gradient[- ]accumulation[- ]fusion|gradients (?:are )?added apart"
+)
+
 
 def is_nothing(text: str) -> bool:
     """Whether a cell says that nothing is known."""
@@ -243,3 +247,9 @@ def attention_kernel_in(*texts: str) -> str | None:
 def blocking_launches_in(text: str) -> bool | None:
     """Whether a text says that the host waited for every kernel; None where it says nothing."""
     return True if _BLOCKING.search(text.lower()) else None
+
+
+def fused_gradients_in(text: str) -> bool | None:
+    """False where a text says that products do not add to the sums of gradients themselves; None
+    where it says nothing."""
+    return False if _ADDED_APART.search(text.lower()) else None
