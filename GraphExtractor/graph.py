@@ -59,7 +59,8 @@ class Keeping:
     that there is none in fp32 besides. ``fused_gradients``: products that add to sums of gradients
     hand autograd tensors with nothing in them, one of each shape among the weights of a block for
     good, and one of the head while it works. The allocator takes ``spare`` of activations and
-    temporaries more.
+    temporaries more. ``by_weight``: what is gathered and reduced whole is a weight at a time, not a
+    layer.
     """
 
     in_fp8: bool = False
@@ -68,6 +69,7 @@ class Keeping:
     loss_in_place: bool = False
     fused_gradients: bool = False
     spare: float = 0.0
+    by_weight: bool = False
 
 
 AS_TRACED = Keeping()

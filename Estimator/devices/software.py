@@ -116,6 +116,8 @@ class Software:
     gradient_bytes_of: Annotated[dict[str, Quantity], "bytes"] = field(default_factory=dict)
     # weights are gathered from shards of the optimizer's own copy, and no others are kept
     gathers_main_weights: bool = False
+    # under ZeRO-3 a weight is gathered, and its gradient reduced, by itself, not a layer at once
+    gathers_by_weight: bool = False
     # of gradients kept beside those, per parameter; None: none
     second_gradient: Annotated[Quantity | None, "bytes"] = None
     # ZeRO-1 reduces whole gradients on every device, where others scatter them
@@ -147,7 +149,13 @@ class Software:
         spare = 0.0 if self.fragmentation is None else self.fragmentation.value
         one_by_one = self.eager and not self.joined_loss
         return Keeping(
-            in_fp8, self.joins, one_by_one, self.loss_in_place, self.fused_gradients, spare
+            in_fp8,
+            self.joins,
+            one_by_one,
+            self.loss_in_place,
+            self.fused_gradients,
+            spare,
+            self.gathers_by_weight,
         )
 
     @property

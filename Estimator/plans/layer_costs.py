@@ -4,6 +4,7 @@ of a space, or one device."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
@@ -23,6 +24,7 @@ from GraphExtractor.graph import (
     Keeping,
     LayerGraph,
     ModelGraph,
+    OperandRole,
     Operator,
     Phase,
     Recompute,
@@ -118,6 +120,8 @@ class LayerSizes:
     # of activations and temporaries, what the allocator holds beyond them; their bytes here are
     # with it
     spare: float = 0.0
+    # of a layer's parameters, those that are whole at a time where ZeRO shards them
+    whole_part: FloatArray | float = 1.0
 
     @cached_property
     def distinct(self) -> NDArray[np.int64]:
@@ -184,6 +188,7 @@ class LayerSizes:
         """
         dense = self.parameters - self.expert_parameters
         kinds = np.stack([dense, self.expert_parameters, self.wide_parameters], axis=1)
+        kinds = kinds * np.reshape(self.whole_part, (-1, 1))
         own, prefetched = (kinds[self.distinct] @ whole_bytes[:, :, which].T for which in (0, 1))
         return self.workspace_bytes[self.distinct][:, None] + own, prefetched
 
@@ -367,7 +372,21 @@ def layer_sizes(
         ).reshape(-1, 3),
         tables=np.array(tables, np.float64),
         spare=keeping.spare,
+        whole_part=np.array([largest_weight_part(layer) for layer in layers])
+        if keeping.by_weight
+        else 1.0,
     )
+
+
+def largest_weight_part(layer: LayerGraph) -> float:
+    """Part of a layer's parameters that are in its largest weight."""
+    weights = [
+        math.prod(operand.shape)
+        for each in layer.forward.operators
+        for operand in each.reads
+        if operand.role is OperandRole.PARAMETER
+    ]
+    return min(max(weights, default=0) / max(layer.parameter_count, 1), 1.0)
 
 
 def _computed(operators: Sequence[Operator]) -> int:

@@ -23,6 +23,7 @@ from phaze.validation.published_words import (
     is_nothing,
     memory_in,
     offloaded_layers_in,
+    offloads_all_kept,
     precision_in,
     recompute_in,
     scales_blocks,
@@ -76,7 +77,7 @@ def translated(
             device = None
     run = _on_network(run, row, rules, device, notes)
     run = with_defaults(run, framework, device, notes)
-    run = _offloaded(run, row, notes)
+    run = _offloaded(run, row, notes, has_host=device is not None and device.host is not None)
     run = _counted(run, row, framework, rules)
     run = replace(
         run, global_batch_samples=_samples(row, run, notes), interleave=_interleave(row, run, notes)
@@ -84,8 +85,11 @@ def translated(
     return _timed_by_tokens(run, row, notes)
 
 
-def _offloaded(run: TypedRun, row: PublishedRow, notes: Notes) -> TypedRun:
+def _offloaded(run: TypedRun, row: PublishedRow, notes: Notes, *, has_host: bool) -> TypedRun:
     """With the part of activations whose layers are said to be kept in host memory."""
+    if has_host and offloads_all_kept(row.recompute):
+        notes.assume("words", "all that is kept for backward passes is in host memory")
+        return replace(run, offloaded_activations=1.0)
     offloaded = offloaded_layers_in(row.overlap)
     layers = run.layers or (find_model(run.model).layers if is_listed(run.model) else None)
     if not offloaded or layers is None:

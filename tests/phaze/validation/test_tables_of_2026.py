@@ -332,3 +332,27 @@ def test_weights_are_held_in_fp8_where_recipes_gather_them_so(
     assert run.fp8_weights is held
     plans = possible_plans(run, degrees_of(run, Notes()), 80, (Recompute.NONE,), rules, Notes())
     assert {each.plan.state_formats.fp8_weights for each in plans} == {bool(held)}
+
+
+@pytest.mark.parametrize(
+    ("policy", "mode", "part"),
+    [
+        ("remat_policy=custom; decoder_layer_input=offload", Recompute.FULL, 1.0),
+        (
+            "remat_policy=custom; decoder_layer_input=offload; query_proj=offload",
+            Recompute.FULL,
+            1.0,
+        ),
+        ("remat_policy=custom; decoder_layer_input=device", Recompute.FULL, None),
+        ("remat_policy=custom; decoder_layer_input=offload; query_proj=device", None, None),
+        ("remat_policy=full", Recompute.FULL, None),
+    ],
+)
+def test_what_a_policy_of_maxtext_keeps_in_host_memory(
+    rules: Assumptions, policy: str, mode: Recompute | None, part: float | None
+) -> None:
+    words = {**BY_NAME, "model": "LLAMA3_70B", "recompute": policy}
+    run = read(rules, **words | {"gpu": "TPU v6e", "framework": "MaxText"})
+    assert (run.recompute, run.offloaded_activations) == (mode, part)
+    unknown_link = read(rules, **words | {"gpu": "TPU v4", "framework": "MaxText"})
+    assert unknown_link.offloaded_activations is None
