@@ -56,15 +56,20 @@ class Keeping:
     ``joined``: element-wise operators behind one another are one kernel, which makes again what
     lies between them. ``one_by_one``: every operator writes what it makes, so that more temporaries
     are live at once. ``loss_in_place``: the gradient of the loss takes the place of its softmax, so
-    that there is none in fp32 besides. The allocator takes ``spare`` of activations and temporaries
-    more.
+    that there is none in fp32 besides. ``fused_gradients``: products that add to sums of gradients
+    hand autograd tensors with nothing in them, one of each shape among the weights of a block for
+    good, and one of the head while it works. The allocator takes ``spare`` of activations and
+    temporaries more. ``by_weight``: what is gathered and reduced whole is a weight at a time, not a
+    layer.
     """
 
     in_fp8: bool = False
     joined: bool = False
     one_by_one: bool = False
     loss_in_place: bool = False
+    fused_gradients: bool = False
     spare: float = 0.0
+    by_weight: bool = False
 
 
 AS_TRACED = Keeping()

@@ -9,6 +9,7 @@ from Estimator.quantity import Quantity
 from GraphExtractor.graph import Keeping
 from phaze_common.choices import Dispatcher, ExpertOverlap, Precision
 
+WEIGHT_BYTES = 2.0  # of a weight's gradient as a product makes it
 NEWEST = 9999  # year of software whose libraries are those that devices state
 
 
@@ -113,6 +114,10 @@ class Software:
     grouped: GroupedProducts | None = None  # of experts; None: as one batched product
     # by precision, where another
     gradient_bytes_of: Annotated[dict[str, Quantity], "bytes"] = field(default_factory=dict)
+    # weights are gathered from shards of the optimizer's own copy, and no others are kept
+    gathers_main_weights: bool = False
+    # under ZeRO-3 a weight is gathered, and its gradient reduced, by itself, not a layer at once
+    gathers_by_weight: bool = False
     # of gradients kept beside those, per parameter; None: none
     second_gradient: Annotated[Quantity | None, "bytes"] = None
     # ZeRO-1 reduces whole gradients on every device, where others scatter them
@@ -125,6 +130,10 @@ class Software:
     joined_loss: bool = False  # the loss is one kernel, whatever else is ``eager``
     # the gradient of the loss takes the place of its softmax: there is none in fp32 besides
     loss_in_place: bool = False
+    # products that add to sums of gradients hand on empty tensors of the weights' shapes
+    fused_gradients: bool = False
+    # of ``reserved_memory``, what matrix libraries hold as tensors; None: nothing
+    library_memory: Annotated[Quantity | None, "bytes"] = None
     # allocators add to activations and temporaries; None: nothing
     fragmentation: Annotated[Quantity | None, "fraction"] = None
     # of the host, while the device waits; None: nothing
@@ -141,7 +150,24 @@ class Software:
         """What it makes of the bytes that a traced step keeps, in fp8 if that is trained in."""
         spare = 0.0 if self.fragmentation is None else self.fragmentation.value
         one_by_one = self.eager and not self.joined_loss
-        return Keeping(in_fp8, self.joins, one_by_one, self.loss_in_place, spare=spare)
+        return Keeping(
+            in_fp8,
+            self.joins,
+            one_by_one,
+            self.loss_in_place,
+            self.fused_gradients,
+            spare,
+            self.gathers_by_weight,
+        )
+
+    @property
+    def with_gradients_apart(self) -> "Software":
+        """The same where weight gradients are added up by kernels of their own."""
+        if not self.product_adds:
+            return self
+        width = self.gradient_bytes.value
+        moved = replace(self.accumulation, value=2 * width + WEIGHT_BYTES)
+        return replace(self, accumulation=moved, fused_gradients=False)
 
     @property
     def attention_kernel(self) -> str:

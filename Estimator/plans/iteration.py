@@ -132,7 +132,7 @@ def _stages(priced: PricedPipeline, work: Sequence[StageWork]) -> tuple[StageRep
     parameters = np.concatenate([stages.parameters for stages in priced.alike]).tolist()
     reports = []
     for stage, of_stage in enumerate(work):
-        state, activations, workspace, reserved = memory[stage]
+        state, activations, workspace, reserved, cached = memory[stage]
         price = of_stage.price
         report = StageReport(
             layers=tuple(names[layer] for layer in priced.layers_of(stage)),
@@ -149,6 +149,7 @@ def _stages(priced: PricedPipeline, work: Sequence[StageWork]) -> tuple[StageRep
             activation_bytes=activations,
             workspace_bytes=workspace,
             reserved_bytes=reserved,
+            cached_bytes=cached,
             allocated_bytes=state + activations + workspace,
             host_bytes=float(priced.host_bytes[stage]),
         )

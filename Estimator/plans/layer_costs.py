@@ -4,6 +4,7 @@ of a space, or one device."""
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, fields, replace
@@ -23,6 +24,7 @@ from GraphExtractor.graph import (
     Keeping,
     LayerGraph,
     ModelGraph,
+    OperandRole,
     Operator,
     Phase,
     Recompute,
@@ -36,6 +38,7 @@ from phaze_common.errors import PhazeError
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Members = NDArray[np.bool_]
+EMPTY_GRADIENT_BYTES = 2  # of an element: they have the format of the weights
 LOSS_GRADIENT = "nll_loss_backward"  # function that makes the gradient of log-probabilities
 
 
@@ -117,6 +120,8 @@ class LayerSizes:
     # of activations and temporaries, what the allocator holds beyond them; their bytes here are
     # with it
     spare: float = 0.0
+    # of a layer's parameters, those that are whole at a time where ZeRO shards them
+    whole_part: FloatArray | float = 1.0
 
     @cached_property
     def distinct(self) -> NDArray[np.int64]:
@@ -183,6 +188,7 @@ class LayerSizes:
         """
         dense = self.parameters - self.expert_parameters
         kinds = np.stack([dense, self.expert_parameters, self.wide_parameters], axis=1)
+        kinds = kinds * np.reshape(self.whole_part, (-1, 1))
         own, prefetched = (kinds[self.distinct] @ whole_bytes[:, :, which].T for which in (0, 1))
         return self.workspace_bytes[self.distinct][:, None] + own, prefetched
 
@@ -313,6 +319,9 @@ def layer_sizes(
     layers = [graph.layers[each.index] for each in distinct]
     kept_as = [of_ends if each.index in ends else keeping for each in distinct]
     kinds = sorted({astuple(table) for layer in layers for table in layer.sparse_tables})
+    blocks = [each for each, layer in enumerate(graph.layers) if each not in ends]
+    # of which one stands beside the work of every layer of a stage, embedding and head too
+    empty_bytes = max((empty_gradient_bytes(graph.layers[each]) for each in blocks), default=0)
 
     def column(value: Callable[[LayerGraph, Recompute, Keeping], float]) -> FloatArray:
         modes = [each.mode for each in distinct]
@@ -328,6 +337,12 @@ def layer_sizes(
         _wide_parameters(layer, is_end=each.index in ends)
         for layer, each in zip(layers, distinct, strict=True)
     ]
+    own_bytes = [0] * len(distinct)
+    if keeping.fused_gradients:
+        own_bytes = [
+            empty_bytes + (empty_gradient_bytes(layer) if each.index in ends else 0)
+            for layer, each in zip(layers, distinct, strict=True)
+        ]
     return LayerSizes(
         names=layer_names(graph),
         sequence=sequence,
@@ -341,7 +356,10 @@ def layer_sizes(
         shared_bytes=more * np.array([tensor.bytes for tensor in graph.shared], dtype=np.float64),
         shared_by=np.array(shared_by, np.bool_).reshape(len(sequence), len(graph.shared)),
         workspace_bytes=more
-        * column(lambda layer, mode, kept: workspace_bytes(layer, mode, panels, kept)),
+        * (
+            column(lambda layer, mode, kept: workspace_bytes(layer, mode, panels, kept))
+            + np.array(own_bytes, dtype=np.float64)
+        ),
         forward_flops=column(lambda layer, mode, kept: model_flops(layer.forward.operators)),
         masked_flops=column(
             lambda layer, mode, kept: _masked_of_model(layer.forward.operators, tokens)
@@ -354,7 +372,21 @@ def layer_sizes(
         ).reshape(-1, 3),
         tables=np.array(tables, np.float64),
         spare=keeping.spare,
+        whole_part=np.array([largest_weight_part(layer) for layer in layers])
+        if keeping.by_weight
+        else 1.0,
     )
+
+
+def largest_weight_part(layer: LayerGraph) -> float:
+    """Part of a layer's parameters that are in its largest weight."""
+    weights = [
+        math.prod(operand.shape)
+        for each in layer.forward.operators
+        for operand in each.reads
+        if operand.role is OperandRole.PARAMETER
+    ]
+    return min(max(weights, default=0) / max(layer.parameter_count, 1), 1.0)
 
 
 def _computed(operators: Sequence[Operator]) -> int:
@@ -383,6 +415,11 @@ def workspace_bytes(
     temporaries = layer.single_workspace_bytes if keeping.one_by_one else layer.workspace_bytes
     temporaries -= min(temporaries, loss_gradient_bytes(layer)) if keeping.loss_in_place else 0
     return temporaries + layer.buffer_bytes(panels) + layer.saved.restored(recompute, keeping)
+
+
+def empty_gradient_bytes(layer: LayerGraph) -> int:
+    """Bytes of one tensor of the shape of each weight of ``layer`` that all tokens meet."""
+    return EMPTY_GRADIENT_BYTES * layer.matmul_parameter_count
 
 
 def loss_gradient_bytes(layer: LayerGraph) -> int:

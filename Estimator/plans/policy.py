@@ -53,9 +53,11 @@ class TrainingPolicy:
             np.where(self.zero_stage >= stage, copies, 1) for stage in (3, 2, 1)
         )
         gradients = self.state.gradient + self.state.second_gradient
-        return np.stack(
-            [self.state.weight / weight, gradients / gradient, self.state.optimizer / state]
-        )
+        # shards of weights that are made of those of the optimizer's copy count there
+        of_weights = self.state.weight if self.state.gathered else 0.0
+        twice = np.where(np.greater_equal(self.zero_stage, 3), of_weights, 0.0)
+        optimizer = self.state.optimizer - twice
+        return np.stack([self.state.weight / weight, gradients / gradient, optimizer / state])
 
     def wide(self, copies: IntArray, offload: Offload, bandwidth_bytes_per_s: float) -> FloatArray:
         """What a parameter takes more whose weight is not held in fp8 where others are, shape (...,

@@ -211,17 +211,19 @@ class PricedPipeline(ABC):
 
     @cached_property
     def memory_bytes(self) -> FloatArray:
-        """Bytes of every stage's parameters' state, activations, workspace and what is reserved
-        beyond these; shape (4, pp).
+        """Bytes of every stage's parameters' state, activations, workspace, what is reserved beyond
+        these, and what of it the allocator holds; shape (5, pp).
 
-        The first three are allocated; the framework and its allocator hold the last besides.
+        The first three are allocated; the framework and its allocator hold the fourth besides.
         """
         saved = self._held(stages.allocated_sizes.saved_bytes for stages in self.alike)
         own = np.concatenate([stages.allocated_workspace_bytes for stages in self.alike])
         held = self._held(stages.sizes.saved_bytes for stages in self.alike)
         beyond = held - saved + (self.prices.workspace_bytes - own)
-        reserved = self.machine.software.reserved_memory.value + beyond
-        return np.stack([self.prices.state_bytes, saved, own, reserved])
+        software = self.machine.software
+        library = 0.0 if software.library_memory is None else software.library_memory.value
+        reserved = software.reserved_memory.value - library + beyond
+        return np.stack([self.prices.state_bytes, saved, own + library, reserved, beyond])
 
     def _held(self, saved_bytes: Iterable[FloatArray]) -> FloatArray:
         """What each stage holds of activations that leave ``saved_bytes`` on its chunks, (pp,)."""

@@ -97,6 +97,8 @@ class StageReport:
     forward_communication_s: float = 0.0
     backward_communication_s: float = 0.0  # of ``backward_s``
     host_bytes: float = 0.0  # in host memory
+    # of ``reserved_bytes``, those that the allocator holds besides tensors; null as below
+    cached_bytes: float | None = None
     # by tensors: state, activations and workspace; null in files of earlier versions
     allocated_bytes: float | None = None
     degrees: Degrees | None = None
@@ -175,3 +177,12 @@ class Iteration:
     def allocated_bytes(self) -> float:
         """Allocated in the stage where that is most."""
         return max(stage.memory_bytes - stage.reserved_bytes for stage in self.stages)
+
+    @property
+    def pooled_bytes(self) -> float:
+        """Held by the allocator in the stage where that is most: tensors and what it keeps for
+        others."""
+        return max(
+            stage.memory_bytes - stage.reserved_bytes + (stage.cached_bytes or 0.0)
+            for stage in self.stages
+        )

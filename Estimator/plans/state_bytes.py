@@ -18,6 +18,8 @@ class StateBytes:
     ``second_gradient`` are those of the passes, kept beside the sums of ``gradient`` bytes. Where
     weights are held in fp8, those that no product of a block reads take ``wider`` bytes more than
     ``weight`` (Transformer Engine, ``fp8_model_init``, and torchao convert linear layers alone).
+    Where weights are ``gathered`` from shards of the optimizer's copy, there are no others between
+    passes.
     """
 
     weight: float
@@ -26,6 +28,7 @@ class StateBytes:
     moments: float
     second_gradient: float = 0.0
     wider: float = 0.0
+    gathered: bool = False
 
     @property
     def optimizer(self) -> float:
@@ -47,7 +50,8 @@ class StateBytes:
         second = 0.0 if software.second_gradient is None else software.second_gradient.value
         if gradient <= second:
             second = 0.0  # sums no wider than the gradients of a pass are those themselves
-        return replace(self, gradient=gradient, second_gradient=second)
+        gathered = software.gathers_main_weights and self.main_weight > 0.0
+        return replace(self, gradient=gradient, second_gradient=second, gathered=gathered)
 
 
 @dataclass(frozen=True)

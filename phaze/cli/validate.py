@@ -32,8 +32,9 @@ TYPED_COLUMNS = (  # of ``phaze.validation.typed_run``, which help texts do not 
     "kv_heads, ffn, sequence_length, vocabulary, device, devices, cluster, devices_per_node, "
     "node_bytes_per_s (of a device, between nodes), software, year, attention (flash|eager), "
     "attention_kernel (flash_1|flash_2|flash_3|triton|cudnn), precision (fp16|bf16|fp8|fp32), "
-    "gradient_bytes (2|4), moment_dtype (fp32|bf16|fp16|fp8), fp8_weights, offloaded_activations "
-    "(a fraction), overlap_gradients, overlap_tensor, blocking_launches, dispatcher "
+    "gradient_bytes (2|4), moment_dtype (fp32|bf16|fp16|fp8), main_weight_dtype "
+    "(fp32|bf16|fp16), fp8_weights, offloaded_activations (a fraction), overlap_gradients, "
+    "overlap_tensor, blocking_launches, fused_gradients, dispatcher "
     "(alltoall|allgather|deepep|hybridep), dispatch_fp8, overlap_experts "
     "(none|shared|batches|delayed), "
     "cuda_graphs (none|attn|router|attn_router|layer|iteration), tp, pp, dp, cp, ep, etp, "
@@ -41,7 +42,7 @@ TYPED_COLUMNS = (  # of ``phaze.validation.typed_run``, which help texts do not 
     "sequence_parallel (true|false, as overlaps are), zero_stage (0 to 3), iteration_s, or "
     "tflops_per_device or mfu (a fraction) with flops_convention "
     "(hardware|model|model_causal|parameters), memory_bytes, memory_kind "
-    "(allocated|allocated_last_stage|reserved), notes"
+    "(allocated|allocated_last_stage|reserved_by_torch|reserved), notes"
 )
 _DEFAULT = "of all runs, by name or YAML file (default: as each run says)"
 _SETTINGS = {

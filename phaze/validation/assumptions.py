@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 
 from phaze.validation.published_runs import PublishedRow
 from phaze.validation.records import Assumption, UsedRule
-from phaze.validation.typed_run import FlopsConvention
-from phaze_common.choices import MomentDtype
+from phaze.validation.typed_run import FlopsConvention, MemoryFigure
+from phaze_common.choices import MomentDtype, StateDtype
 from phaze_common.records import read_yaml, to_record
 
 ASSUMPTIONS = Path(__file__).with_name("assumptions.yaml")
@@ -49,8 +49,9 @@ class Framework:
     program, whatever the framework is called there; so it is where its ``notes`` are found in those
     of a run. ``of_model`` counts where the model is named with it, as collections of several
     programs' benchmarks do. ``gradient_bytes`` are per parameter by number format, where the
-    software has others, ``moment_dtype`` is the format of the optimizer's moments where it is not
-    fp32, ``fp8_weights`` the devices on which weights are held in fp8 in trainings in fp8;
+    software has others, ``moment_dtype`` and ``main_weight_dtype`` are the formats of the
+    optimizer's moments and weights where these are not fp32, ``memory`` is what its figures of
+    memory count, ``fp8_weights`` the devices on which weights are held in fp8 in trainings in fp8;
     ``overlap_...`` None leaves it to the software. ``recompute`` are the modes that it has.
     """
 
@@ -76,6 +77,8 @@ class Framework:
     overlap_tensor: bool | None = None
     gradient_bytes: dict[str, int] = field(default_factory=dict)
     moment_dtype: MomentDtype | None = None
+    main_weight_dtype: StateDtype | None = None
+    memory: MemoryFigure | None = None
     fp8_weights: str | None = None
     recompute: tuple[str, ...] = ("none", "selective", "full")
 

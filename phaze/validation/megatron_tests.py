@@ -24,7 +24,14 @@ SOURCE = "Megatron-LM functional tests"
 DATE = "2026"  # of the golden values (NVIDIA/Megatron-LM d98e8a6), which follow the program
 # Megatron-LM, tests/functional_tests: data is tokenised with GPT-2's vocabulary
 GPT_VOCABULARY = 50257
+# ``--no-gradient-accumulation-fusion`` of nearly all of them
+_NOTES = "memory as allocated on the last stage; no gradient accumulation fusion"
 _EAGER = "; eager attention"
+# ``--attention-backend unfused`` of their configurations (the same commit): all of BERT, and of GPT
+# under the Transformer Engine those that neither resume, nor divide sequences, nor compare speeds
+_UNFUSED = re.compile(r"(?:gpt|moe)/gpt3_(?:moe_)?mcore_(?!.*_cp\d|.*nondeterministic|.*fusion)")
+_RESUMES = re.compile(r"resume|reruns|fsdp2|dsa")
+_OLDER = "dracooci"  # in the names of golden values from before resumed tests got fused attention
 _MEASURED = {name: Column(measured(most)) for name, most in MOST_MEASURED.items()}
 _MACHINES = re.compile(r"(\d+)x(\d+)")  # nodes and devices of each
 
@@ -44,6 +51,7 @@ class MegatronTest:
     line: int
     source: str = SOURCE
     test: str = ""
+    golden: str = ""
     device: str = ""
     nodes_gpus: Annotated[int | None, Column(_devices)] = None
     layers: int | None = None
@@ -93,16 +101,20 @@ class MegatronTest:
             precision="fp8" if self.fp8 else "bf16" if self.bf16 else "fp16",
             framework="Megatron-LM",
             date=DATE,
-            notes="memory as allocated on the last stage" + (_EAGER if self._is_local else ""),
+            notes=_NOTES + (_EAGER if self._is_eager else ""),
             experts=self.experts,
             experts_per_token=self.topk,
             expert_ffn=self.moe_ffn,
         )
 
     @property
-    def _is_local(self) -> bool:
-        """Whether its blocks are Megatron-LM's own, which the names of tests tell."""
-        return self.test.startswith("gpt/gpt3_mcore_") and "_te_" not in self.test
+    def _is_eager(self) -> bool:
+        """Whether its scores are in memory, as blocks of Megatron-LM's own have them, and those of
+        the Transformer Engine where a test says so."""
+        if _UNFUSED.match(self.test) is None:
+            return self.test.startswith("bert/")
+        is_local = self.test.startswith("gpt/gpt3_mcore_") and "_te_" not in self.test
+        return is_local or _OLDER in self.golden or _RESUMES.search(self.test) is None
 
     @property
     def _chunks(self) -> str:

@@ -60,17 +60,20 @@ class PredictedRun:
 @dataclass(frozen=True)
 class SoftwareOverrides:
     """What a run says of software that is otherwise as described: bytes of gradients, fused
-    attention, launches that block."""
+    attention, launches that block, gradients that products do not add up."""
 
     gradient_bytes: int | None = None
     attention_kernel: str | None = None
     blocking_launches: bool = False
+    fused_gradients: bool | None = None
 
     @staticmethod
     def of_run(run: TypedRun) -> SoftwareOverrides:
         """Those of a run."""
         blocking = bool(run.blocking_launches)
-        return SoftwareOverrides(run.gradient_bytes, run.attention_kernel, blocking)
+        return SoftwareOverrides(
+            run.gradient_bytes, run.attention_kernel, blocking, run.fused_gradients
+        )
 
     def of(self, software: Software) -> Software:
         """``software`` with it.
@@ -83,6 +86,8 @@ class SoftwareOverrides:
             software = replace(software, gradient_bytes=kept, gradient_bytes_of={})
         if self.attention_kernel is not None:
             software = software.calling(load_attention(self.attention_kernel))
+        if self.fused_gradients is False:
+            software = software.with_gradients_apart
         return replace(software, blocks=True) if self.blocking_launches else software
 
 

@@ -32,7 +32,7 @@ _MOST_OF_A_BLOCK = re.compile(r"(?<!\w)moe(?!\w)")
 _OFFLOADED_LAYERS = re.compile(r"activation offload (\d+) layers", re.IGNORECASE)
 _NO_MODULES = re.compile(r"\[\s*\]|modules empty")
 _REMAT = re.compile(r"remat_policy=(\w*)")
-_KEPT = re.compile(r"(\w+)=(?:device|offload)")
+_KEPT = re.compile(r"(\w+)=(device|offload)")
 _FULL = (_YES - {"with"}) | _words(
     "full fully uniform block every layer layers whole checkpoint checkpointing checkpointed "
     "recompute recomputation recomputed ckpt ac"
@@ -83,6 +83,10 @@ _BLOCKING = re.compile(
     r"kernels (?:launched|issued) one by one"
 )
 
+_ADDED_APART = re.compile(
+    r"no[- ]gradient[- ]accumulation[- ]fusion|gradients (?:are )?added apart"
+)
+
 
 def is_nothing(text: str) -> bool:
     """Whether a cell says that nothing is known."""
@@ -112,10 +116,13 @@ def recompute_in(text: str) -> Recompute | None:
     if number is not None:  # of layers that are recomputed
         return Recompute.FULL if number else Recompute.NONE
     remat = _REMAT.search(text)
-    # MaxText: of a custom policy only that of the inputs of blocks alone is one of the modes
+    # MaxText: of a custom policy only that of the inputs of blocks alone is one of the modes;
+    # where all that is kept is in host memory, it is the nearest
     if remat is not None:
-        only_inputs = remat[1] == "custom" and _KEPT.findall(text) == ["decoder_layer_input"]
-        return Recompute.FULL if remat[1] == "full" or only_inputs else None
+        kept = [name for name, _ in _KEPT.findall(text)]
+        only_inputs = kept == ["decoder_layer_input"] or offloads_all_kept(text)
+        custom = remat[1] == "custom" and only_inputs
+        return Recompute.FULL if remat[1] == "full" or custom else None
     if _NO_MODULES.search(text):
         return Recompute.NONE
     found = _first(text, _RECOMPUTE)
@@ -188,6 +195,11 @@ def offloaded_layers_in(text: str) -> int:
     return 0 if found is None else int(found[1])
 
 
+def offloads_all_kept(text: str) -> bool:
+    """Whether all that a policy of MaxText keeps for backward passes is in host memory."""
+    return {place for _, place in _KEPT.findall(text)} == {"offload"}
+
+
 def without_offloaded_layers(text: str) -> str:
     """A text without these words."""
     return _OFFLOADED_LAYERS.sub("", text)
@@ -243,3 +255,9 @@ def attention_kernel_in(*texts: str) -> str | None:
 def blocking_launches_in(text: str) -> bool | None:
     """Whether a text says that the host waited for every kernel; None where it says nothing."""
     return True if _BLOCKING.search(text.lower()) else None
+
+
+def fused_gradients_in(text: str) -> bool | None:
+    """False where a text says that products do not add to the sums of gradients themselves; None
+    where it says nothing."""
+    return False if _ADDED_APART.search(text.lower()) else None

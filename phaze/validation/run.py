@@ -168,4 +168,6 @@ def _memory_bytes(predicted: Iteration, kind: MemoryFigure | None) -> float | No
         return predicted.allocated_bytes
     if kind is MemoryFigure.LAST_STAGE:
         return predicted.stages[-1].allocated_bytes
+    if kind is MemoryFigure.POOL:
+        return predicted.pooled_bytes
     return predicted.memory_bytes

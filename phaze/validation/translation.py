@@ -18,10 +18,12 @@ from phaze.validation.published_words import (
     blocking_launches_in,
     chunks_in,
     flag_in,
+    fused_gradients_in,
     gradient_bytes_in,
     is_nothing,
     memory_in,
     offloaded_layers_in,
+    offloads_all_kept,
     precision_in,
     recompute_in,
     scales_blocks,
@@ -75,7 +77,7 @@ def translated(
             device = None
     run = _on_network(run, row, rules, device, notes)
     run = with_defaults(run, framework, device, notes)
-    run = _offloaded(run, row, notes)
+    run = _offloaded(run, row, notes, has_host=device is not None and device.host is not None)
     run = _counted(run, row, framework, rules)
     run = replace(
         run, global_batch_samples=_samples(row, run, notes), interleave=_interleave(row, run, notes)
@@ -83,8 +85,11 @@ def translated(
     return _timed_by_tokens(run, row, notes)
 
 
-def _offloaded(run: TypedRun, row: PublishedRow, notes: Notes) -> TypedRun:
+def _offloaded(run: TypedRun, row: PublishedRow, notes: Notes, *, has_host: bool) -> TypedRun:
     """With the part of activations whose layers are said to be kept in host memory."""
+    if has_host and offloads_all_kept(row.recompute):
+        notes.assume("words", "all that is kept for backward passes is in host memory")
+        return replace(run, offloaded_activations=1.0)
     offloaded = offloaded_layers_in(row.overlap)
     layers = run.layers or (find_model(run.model).layers if is_listed(run.model) else None)
     if not offloaded or layers is None:
@@ -104,6 +109,8 @@ def with_defaults(
         "precision": precision,
         "gradient_bytes": framework.gradient_bytes.get(precision.value),
         "moment_dtype": framework.moment_dtype,
+        "main_weight_dtype": framework.main_weight_dtype,
+        "memory_kind": framework.memory if run.memory_bytes else None,
         "fp8_weights": _holds_in_fp8(framework, precision, device),
         "sequence_parallel": framework.sequence_parallel,
         "zero_stage": framework.zero_stage,
@@ -197,6 +204,7 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
         attention=attention,
         attention_kernel=attention_kernel_in(row.notes, row.source, row.framework),
         blocking_launches=blocking_launches_in(row.notes),
+        fused_gradients=fused_gradients_in(row.notes),
         cuda_graphs=graphs_in(row.overlap, row.notes, row.framework),
         dispatcher=dispatcher_in(row.overlap, row.notes),
         dispatch_fp8=dispatch_fp8_in(row.overlap, row.notes),

@@ -30,6 +30,7 @@ from phaze_common.choices import (
     MomentDtype,
     Precision,
     Recompute,
+    StateDtype,
 )
 from phaze_common.errors import InputError
 from phaze_common.suggestions import nearest
@@ -60,6 +61,8 @@ class MemoryFigure(StrEnum):
 
     ALLOCATED = "allocated"  # by tensors (torch.cuda.max_memory_allocated)
     LAST_STAGE = "allocated_last_stage"  # the same, on a device of the last stage alone
+    # held by PyTorch (torch.cuda.max_memory_reserved), without what the driver and NCCL hold
+    POOL = "reserved_by_torch"
     RESERVED = "reserved"  # held from the device, as its driver shows
 
 
@@ -148,10 +151,11 @@ class TypedRun:
     tokens. ``node_bytes_per_s`` is what a device has of the network between nodes. ``year`` is that
     of the software, ``attention_kernel`` the name of its fused attention
     (``Estimator/hardware/attention``), ``blocking_launches`` whether its host waited for every
-    kernel, ``cuda_graphs`` what it did not issue kernel by kernel. ``gradient_bytes`` are those of
-    a gradient as it is kept and reduced, ``moment_dtype``
-    the format of the optimizer's moments, ``fp8_weights`` whether weights of blocks are held in
-    fp8, ``offloaded_activations`` the part of them that is kept in host memory. ``interleave`` are
+    kernel, ``fused_gradients`` whether products add to the sums of gradients themselves,
+    ``cuda_graphs`` what it did not issue kernel by kernel. ``gradient_bytes`` are those of a
+    gradient as it is kept and reduced, ``moment_dtype`` and ``main_weight_dtype`` the formats of
+    the optimizer's moments and weights, ``fp8_weights`` whether weights of blocks are held in fp8,
+    ``offloaded_activations`` the part of them that is kept in host memory. ``interleave`` are
     chunks per pipeline stage. ``iteration_s`` is the measured time; without it follows from
     ``tflops_per_device`` or ``mfu`` (a fraction), counted by ``flops_convention``. ``memory_bytes``
     are those of the fullest device, counted as ``memory_kind`` says (None: reserved). ``notes`` are
@@ -182,11 +186,13 @@ class TypedRun:
     precision: Precision | None = None
     gradient_bytes: Annotated[int | None, _few((2, 4))] = None
     moment_dtype: MomentDtype | None = None
+    main_weight_dtype: StateDtype | None = None
     fp8_weights: bool | None = None
     offloaded_activations: Annotated[float | None, _at_most(1.0, "a fraction, at most 1")] = None
     overlap_gradients: bool | None = None
     overlap_tensor: bool | None = None
     blocking_launches: bool | None = None
+    fused_gradients: bool | None = None
     dispatcher: Dispatcher | None = None
     dispatch_fp8: bool | None = None
     overlap_experts: ExpertOverlap | None = None
@@ -208,7 +214,7 @@ class TypedRun:
 
 
 CHOICES = (
-    *(Attention, MomentDtype, Precision, Recompute, FlopsConvention, MemoryFigure),
+    *(Attention, MomentDtype, StateDtype, Precision, Recompute, FlopsConvention, MemoryFigure),
     *(Dispatcher, ExpertOverlap, CudaGraphs),
 )
 READERS: dict[type, Reader] = {

@@ -17,11 +17,13 @@ from GraphExtractor import extract
 from GraphExtractor.graph import Keeping
 from GraphExtractor.models.registry import canonical_name
 from phaze_common.choices import Precision, Recompute
+from phaze_common.units import GIB
 from tests.builders.training_cases import graph_for, iteration_of, plan_of
 
 MODEL = canonical_name("gpt:layers=12,hidden=512,heads=8,vocabulary=50257,sequence_length=1024")
-# bytes of workspaces that Transformer Engine allocates beside the model's tensors, at most
-KERNELS = 130e6
+# bytes of workspaces that libraries allocate beside the model's tensors, at most; and of what an
+# iteration leaves, tokens among them
+KERNELS, LEFT = 130e6, 50e6
 # tests that go on from a checkpoint, on 8 devices, by what follows the name of the model
 RESUMED = {
     "te_tp1_pp4_resume_torch_dist_disable_bias_linear": {"pp": 4, "dp": 2},
@@ -63,15 +65,15 @@ def test_peaks_are_those_that_the_allocator_counted(name: str, shared_data: Path
         **{"micro_batch_size": 4, "global_batch_size": 32, "precision": Precision.BF16}
         | RESUMED[name]
     )  # type: ignore[arg-type]
-    model = DeviceModel(load_device("h100"), load_software("megatron_core"), "bfloat16")
+    # --no-gradient-accumulation-fusion
+    software = load_software("megatron_core").with_gradients_apart
+    model = DeviceModel(load_device("h100"), software, "bfloat16")
     graph = extract.extract_graph(plan.graph_key(MODEL, 1024))
     last = iteration_of(graph, plan, model, load_cluster("dgx_h100")).stages[-1]
     for row in runs:
         assert 0 <= float(row["mem_bytes_median"]) - last.parameter_state_bytes <= KERNELS
         assert last.allocated_bytes is not None
-        assert float(row["mem_max_bytes"]) - last.allocated_bytes == pytest.approx(
-            KERNELS / 2, abs=KERNELS / 2
-        )
+        assert float(row["mem_max_bytes"]) == pytest.approx(last.allocated_bytes, abs=LEFT)
 
 
 @pytest.mark.parametrize(("tp", "bytes_per_logit"), [(1, 4), (2, 0)])
@@ -90,3 +92,36 @@ def test_a_loss_that_works_in_place_makes_no_gradient_in_fp32_besides(
         each.gemms[0].n * each.gemms[0].m for each in head.forward.operators if each.gemms
     )
     assert as_torch - in_place == bytes_per_logit * logits
+
+
+# GiB allocated by Llama 3 405B of 4 layers on 8 B200 under Megatron-LM with the Transformer Engine
+# 2.11 (SimuMax 4dcaae5, docs/b200/b200_release_v1.2_summary.md), by tp, cp and dp
+SIMUMAX = {(2, 1, 4): 81.59, (4, 1, 2): 52.89, (8, 1, 1): 38.57, (1, 8, 1): 139.22}
+LLAMA = "llama:layers=4,hidden=16384,heads=128,kv_heads=8,ffn=53248,vocabulary=128256"
+
+
+@pytest.mark.parametrize(("degrees", "gib"), SIMUMAX.items())
+def test_empty_gradients_stand_beside_those_that_products_add_up(
+    degrees: tuple[int, int, int], gib: float
+) -> None:
+    """Without them it is 3 to 7 % less."""
+    tp, cp, dp = degrees
+    length = 4096 * cp
+    plan = UniformPlan(
+        tp=tp, cp=cp, dp=dp, global_batch_size=4 * dp, zero_stage=1, sequence_parallel=tp > 1
+    )
+    graph = extract.extract_graph(
+        plan.graph_key(canonical_name(f"{LLAMA},sequence_length={length}"), length)
+    )
+    software = load_software("megatron_core")
+    fused, apart = (
+        iteration_of(
+            graph,
+            plan,
+            DeviceModel(load_device("b200"), each, "bfloat16"),
+            load_cluster("dgx_b200"),
+        ).allocated_bytes
+        for each in (software, software.with_gradients_apart)
+    )
+    assert fused == pytest.approx(gib * GIB, rel=0.01)
+    assert apart < 0.98 * gib * GIB

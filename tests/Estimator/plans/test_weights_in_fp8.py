@@ -3,6 +3,7 @@ together, against sums by hand."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise, product
 
@@ -22,7 +23,7 @@ from Estimator.plans.offload import Offload
 from Estimator.plans.rates import device_machine
 from Estimator.plans.state_formats import AS_USUAL, StateFormats
 from Estimator.plans.uniform_plans import UniformPlans
-from GraphExtractor.graph import AS_TRACED, Keeping, Recompute
+from GraphExtractor.graph import AS_TRACED, Keeping, OperandRole, Recompute
 from phaze_common.choices import Precision
 from tests.builders.training_cases import graph_for, iteration_of, plan_of
 
@@ -104,6 +105,8 @@ def test_a_layer_at_work_is_whole_beside_the_one_gathered_ahead(
         for at in places
     )
     priced = price_iteration(plan, costs, device_machine(MODEL, CLUSTER))
+    library = MODEL.software.library_memory
+    wanted += 0.0 if library is None else library.value
     assert priced.allocated_bytes - priced.stages[
         0
     ].parameter_state_bytes - sizes.all_saved_bytes == pytest.approx(wanted)
@@ -148,3 +151,27 @@ def test_the_head_keeps_its_input_in_bf16() -> None:
         less[head] == 0
         and less[block] == graph.layers[graph.sequence[1]].saved.less_in_fp8.none > 0
     )
+
+
+def test_gathering_weight_by_weight_holds_the_largest_of_a_layer() -> None:
+    """Two bytes of it and of its neighbour's, and four of its gradient."""
+    plan = plan_with(zero_stage=3)
+    graph = graph_for(plan)
+    whole, single = (
+        layer_sizes(graph, plan.recompute, keeping=Keeping(by_weight=each))
+        for each in (False, True)
+    )
+    per_parameter = np.array([[[6.0, 2.0], [6.0, 2.0], [0.0, 0.0]]])
+    of_layers, of_weights = (each.working_bytes(per_parameter) for each in (whole, single))
+    for at, index in enumerate(graph.sequence):
+        layer = graph.layers[index]
+        largest = max(
+            math.prod(operand.shape)
+            for each in layer.forward.operators
+            for operand in each.reads
+            if operand.role is OperandRole.PARAMETER
+        )
+        temporaries = whole.workspace_bytes[whole.sequence[at]]
+        assert of_layers[0][at, 0] - temporaries == 6 * layer.parameter_count
+        assert of_weights[0][at, 0] - temporaries == pytest.approx(6 * largest)
+        assert of_weights[1][at, 0] == pytest.approx(2 * largest)

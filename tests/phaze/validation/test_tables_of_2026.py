@@ -90,7 +90,27 @@ def test_a_test_of_megatron_is_a_run(tmp_path: Path, rules: Assumptions) -> None
     assert (second.interleave, second.zero_stage, second.recompute) == (1, 0, Recompute.FULL)
     assert (second.devices, second.precision) == (8, Precision.FP16)
     assert second.attention is Attention.EAGER
-    assert columns_not_read(path) == ("golden", "mem_bytes_median")
+    assert columns_not_read(path) == ("mem_bytes_median",)
+    assert first.fused_gradients is False
+
+
+@pytest.mark.parametrize(
+    ("test", "golden", "attention"),
+    [
+        ("gpt/gpt3_mcore_te_tp1_pp4_vp1", "golden_values_dev_dgx_h100.json", Attention.EAGER),
+        ("gpt/gpt3_mcore_te_tp1_pp4_vp1_resume_torch_dist", "golden_lts.json", Attention.FLASH),
+        ("gpt/gpt3_mcore_te_tp1_pp4_resume_torch", "dgxa100_dracooci.json", Attention.EAGER),
+        ("gpt/gpt3_mcore_te_tp2_pp2_cp2", "golden_values_dev_dgx_h100.json", Attention.FLASH),
+        ("gpt/gpt3_mcore_tp1_pp2_resume_torch", "golden_lts.json", Attention.EAGER),
+        ("gpt/gpt3_7b_tp1_pp4_memory_speed", "golden_lts.json", Attention.FLASH),
+        ("bert/bert_mcore_tp1_pp2", "golden_lts.json", Attention.EAGER),
+    ],
+)
+def test_which_tests_of_megatron_have_unfused_attention(
+    tmp_path: Path, rules: Assumptions, test: str, golden: str, attention: Attention
+) -> None:
+    path = table_of(tmp_path / "tests.csv", {"test": test, "golden": golden})
+    assert read_runs(path, rules)[0].run.attention is attention
 
 
 def test_a_test_without_machines_or_of_a_mixture_says_why_it_is_not_predicted(
@@ -275,8 +295,10 @@ def test_layers_whose_activations_are_offloaded_are_a_part_of_the_plan(
             2,
         ),
         ({"source": "NVIDIA dgxc-benchmarking v25.02", "precision": "fp8"}, 2),
-        ({"source": "NVIDIA dgxc-benchmarking v25.02", "precision": "bf16"}, None),
-        ({"source": "NVIDIA dgxc-benchmarking v24.11.1", "precision": "fp8"}, None),
+        ({"source": "NVIDIA dgxc-benchmarking v25.02", "precision": "bf16"}, 2),
+        ({"source": "NVIDIA dgxc-benchmarking v24.11.1", "precision": "fp8"}, 2),
+        ({"source": "NeMo Automodel performance summary"}, 2),
+        ({"source": "a page", "framework": "NeMo 25.02"}, None),
     ],
 )
 def test_which_recipes_reduce_gradients_in_two_bytes(
@@ -310,3 +332,27 @@ def test_weights_are_held_in_fp8_where_recipes_gather_them_so(
     assert run.fp8_weights is held
     plans = possible_plans(run, degrees_of(run, Notes()), 80, (Recompute.NONE,), rules, Notes())
     assert {each.plan.state_formats.fp8_weights for each in plans} == {bool(held)}
+
+
+@pytest.mark.parametrize(
+    ("policy", "mode", "part"),
+    [
+        ("remat_policy=custom; decoder_layer_input=offload", Recompute.FULL, 1.0),
+        (
+            "remat_policy=custom; decoder_layer_input=offload; query_proj=offload",
+            Recompute.FULL,
+            1.0,
+        ),
+        ("remat_policy=custom; decoder_layer_input=device", Recompute.FULL, None),
+        ("remat_policy=custom; decoder_layer_input=offload; query_proj=device", None, None),
+        ("remat_policy=full", Recompute.FULL, None),
+    ],
+)
+def test_what_a_policy_of_maxtext_keeps_in_host_memory(
+    rules: Assumptions, policy: str, mode: Recompute | None, part: float | None
+) -> None:
+    words = {**BY_NAME, "model": "LLAMA3_70B", "recompute": policy}
+    run = read(rules, **words | {"gpu": "TPU v6e", "framework": "MaxText"})
+    assert (run.recompute, run.offloaded_activations) == (mode, part)
+    unknown_link = read(rules, **words | {"gpu": "TPU v4", "framework": "MaxText"})
+    assert unknown_link.offloaded_activations is None

@@ -277,11 +277,16 @@ SOFTWARE = [
     ),
     (
         {"framework": "NeMo / dgxc v24.11.1", "source": "dgxc-benchmarking"},
-        "NeMo of 2024",
+        "NeMo, recipes of DGX Cloud of 2024",
         2024,
         None,
     ),
-    ({"framework": "NeMo / dgxc v25.02", "source": "dgxc-benchmarking"}, "NeMo", 2025, None),
+    (
+        {"framework": "NeMo / dgxc v25.02", "source": "dgxc-benchmarking"},
+        "NeMo, recipes of DGX Cloud",
+        2025,
+        None,
+    ),
     (
         {"framework": "NeMo / dgxc v24.11.1", "source": "dgxc", "model": "Maxtext LLama2 70b FP8"},
         "MaxText and Paxml",
