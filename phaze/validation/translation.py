@@ -63,7 +63,7 @@ def translated(
         if re.search(words.pattern, text, re.IGNORECASE):
             notes.assume("not_priced", words.means)
     run = _literal(row, rules, notes)
-    framework = rules.framework_of(row, None if run.precision is None else run.precision.value)
+    framework = rules.framework_of(row, None if run.precision is None else run.precision.kind.value)
     notes.assume(
         "framework", f"{framework.name} ({row.software or framework.software or 'as the device'})"
     )
@@ -102,7 +102,7 @@ def with_defaults(
     usual = {
         "attention": Attention(framework.attention),
         "precision": precision,
-        "gradient_bytes": framework.gradient_bytes.get(precision.value),
+        "gradient_bytes": framework.gradient_bytes.get(precision.kind.value),
         "moment_dtype": framework.moment_dtype,
         "fp8_weights": _holds_in_fp8(framework, precision, device),
         "sequence_parallel": framework.sequence_parallel,
@@ -124,7 +124,7 @@ def with_defaults(
 def _holds_in_fp8(framework: Framework, precision: Precision, device: Device | None) -> bool | None:
     """True where weights of blocks are held in fp8 by default."""
     devices = framework.fp8_weights
-    if precision is not Precision.FP8 or devices is None or device is None:
+    if not precision.is_reduced or devices is None or device is None:
         return None
     return True if re.fullmatch(devices, device.name) else None
 
