@@ -30,7 +30,7 @@ from phaze.validation.published_words import (
     zero_stage_in,
 )
 from phaze.validation.run_hardware import device_of, tiers_of
-from phaze.validation.run_model import check_experts, is_listed
+from phaze.validation.run_model import check_experts, is_listed, spells_more
 from phaze.validation.stages import fewest_chunks
 from phaze.validation.typed_run import FlopsConvention, TypedRun
 from phaze_common.choices import Attention, Precision
@@ -54,6 +54,7 @@ def translated(
     """
     if row.unclear:
         notes.assume("unclear", ", ".join(row.unclear))
+    row = _as_its_script(row, rules, notes)
     unread = without_offloaded_layers(row.overlap)
     text = "; ".join((row.model, row.notes, unread, row.recompute))
     other = first_found(rules.other_trainings, text)
@@ -81,6 +82,22 @@ def translated(
         run, global_batch_samples=_samples(row, run, notes), interleave=_interleave(row, run, notes)
     )
     return _timed_by_tokens(run, row, notes)
+
+
+def _as_its_script(row: PublishedRow, rules: Assumptions, notes: Notes) -> PublishedRow:
+    """The row with the plan of the script that its address names, where it says nothing."""
+    plan = first_found(rules.published_plans, row.url)
+    if plan is None or row.devices is None or row.global_batch or row.degrees.tp is not None:
+        return row
+    samples = plan.samples_per_device
+    notes.assume("script", f"tp {plan.tp}, {samples} samples a device, {plan.recompute} recomputed")
+    return replace(
+        row,
+        degrees=replace(row.degrees, tp=plan.tp, pp=1, cp=1, dp=row.devices // plan.tp),
+        micro_batch_size=samples * plan.tp,
+        global_batch=float(samples * row.devices),
+        recompute=row.recompute or plan.recompute,
+    )
 
 
 def _offloaded(run: TypedRun, row: PublishedRow, notes: Notes) -> TypedRun:
@@ -166,7 +183,7 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
     model = _named_model(row, rules, notes)
     listed, named = is_listed(model), None
     spelled = None if listed or model == row.model else parse_dimensions(model)
-    mixture = spelled is not None and spelled.experts > 0
+    mixture = spelled is not None and spells_more(spelled)
     if not mixture and not (listed and _has_no_other_width(row, model)):
         named = first_found(rules.models, row.model)
     if named is not None and named.family is None:
@@ -175,8 +192,11 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
     sizes = {name: getattr(row, name) for name in SIZES}
     if listed and model != row.model:
         sizes["hidden"] = None  # it is that of the listed model
-    elif mixture:  # its name says them all
-        sizes = dict.fromkeys(SIZES) | {"sequence_length": row.sequence_length}
+    elif spelled is not None and mixture:  # its name says them all
+        length = row.sequence_length
+        if length is None and not spelled.experts:
+            length = spelled.sequence_length
+        sizes = dict.fromkeys(SIZES) | {"sequence_length": length}
     elif spelled is not None:
         family = spelled.family
         stated = {name: value for name, value in sizes.items() if value is not None}
@@ -228,7 +248,7 @@ def _named_model(row: PublishedRow, rules: Assumptions, notes: Notes) -> str:
     if model is None:
         return row.model
     spelled = None if is_listed(model) else parse_dimensions(model)
-    mixture = spelled if spelled is not None and spelled.experts else None
+    mixture = spelled if spelled is not None and spells_more(spelled) else None
     layers = row.layers if mixture is None else None  # of which there may be fewer
     check_experts(model, layers, row.experts, row.experts_per_token, row.expert_ffn)
     listed = is_listed(model) or mixture is not None
