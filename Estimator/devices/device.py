@@ -74,7 +74,9 @@ class MatrixEngine:
     were measured, for which these three say nothing. ``variation`` is the standard deviation
     of the time of arithmetic among devices of the kind, part of the mean: no two chips need the
     same power for a clock. ``exposed`` is the part of the shorter of arithmetic and traffic that
-    does not run beside the longer where experts with weights of their own are multiplied.
+    does not run beside the longer where experts with weights of their own are multiplied. ``sites``
+    is the standard deviation of what is ``sustained``, part of it, among sites, whose power and
+    cooling differ.
     """
 
     peak: Annotated[dict[str, Quantity], "FLOP/s"]
@@ -93,6 +95,7 @@ class MatrixEngine:
     attention_kernels: dict[str, AttentionShares] = field(default_factory=dict)
     operand_bandwidth: Annotated[Quantity | None, "fraction"] = None
     variation: Annotated[Quantity | None, "fraction"] = None  # None: all devices are alike
+    sites: Annotated[Quantity | None, "fraction"] = None  # None: as sites of published runs
     # None: as its framework says (``GroupedProducts``)
     exposed: Annotated[Quantity | None, "fraction"] = None
 
@@ -249,6 +252,11 @@ class Device:
     calibration: tuple[Calibration, ...] = ()
     profile: ProfileSource | None = None  # None: priced by the constants alone
     host: HostLink | None = None  # None: not known
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of what products sustain among sites; 0 where it is not known."""
+        return 0.0 if self.matrix.sites is None else self.matrix.sites.value
 
     def peak_flops(self, number_format: str) -> float:
         """Dense matrix FLOP/s.

@@ -136,7 +136,9 @@ class _Validator:
         check_possible(measured_s, best, device)
         predicted = best.iteration
         is_measured = device.evidence is Evidence.MEASURED
-        sure = Predicted(device.name, software, degrees.devices, is_measured, model.experts)
+        sure = Predicted(
+            device.name, software, degrees.devices, is_measured, model.experts, device.spread
+        )
         run_on = model.name, sequence_length, device.name, software, cluster.name
         memory_bytes = _memory_bytes(predicted, run.memory_kind)
         return RunResult(

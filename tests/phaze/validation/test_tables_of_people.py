@@ -284,7 +284,7 @@ SOFTWARE = [
     ({"framework": "NeMo / dgxc v25.02", "source": "dgxc-benchmarking"}, "NeMo", 2025, None),
     (
         {"framework": "NeMo / dgxc v24.11.1", "source": "dgxc", "model": "Maxtext LLama2 70b FP8"},
-        "MaxText and Paxml",
+        "MaxText",
         2024,
         None,
     ),
