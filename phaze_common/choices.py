@@ -2,6 +2,7 @@
 once."""
 
 from enum import StrEnum
+from types import MappingProxyType
 
 
 class Recompute(StrEnum):
@@ -107,16 +108,20 @@ class ExpertWidth(StrEnum):
 
 
 class Precision(StrEnum):
-    """Number format of the matrix products; fp8 is for products with weights, the rest of such a
-    step runs in bf16.
+    """Number format of the matrix products; those of 8 and 4 bits are for products with weights,
+    the rest of such a step runs in bf16 (``Estimator/devices/recipes.yaml``).
 
     In ``fp32`` everything is, weights and gradients too.
     """
 
     FP16 = "fp16"
     BF16 = "bf16"
-    FP8 = "fp8"
+    FP8 = "fp8"  # scaled as the framework does, by tensor
     FP32 = "fp32"
+    FP8_CURRENT = "fp8_current"  # by tensor, of the tensor itself
+    FP8_BLOCK = "fp8_block"  # by 128 numbers
+    MXFP8 = "mxfp8"  # by 32 numbers
+    NVFP4 = "nvfp4"  # in 4 bits, by 16 numbers
 
     @property
     def graph_dtype(self) -> str:
@@ -126,9 +131,26 @@ class Precision(StrEnum):
     @property
     def matrix_format(self) -> str:
         """Format of products with weights."""
-        return {"fp16": "float16", "bf16": "bfloat16", "fp8": "float8", "fp32": "float32"}[
-            self.value
-        ]
+        return _MATRIX_FORMATS[self.value]
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether products with weights run in fewer than 16 bits."""
+        return self.kind is Precision.FP8
+
+    @property
+    def kind(self) -> "Precision":
+        """The format without how numbers are scaled: fp8 for all of fewer than 16 bits, whose
+        frameworks do the same with all else."""
+        wide = (Precision.FP16, Precision.BF16, Precision.FP32)
+        return self if self in wide else Precision.FP8
+
+
+_MATRIX_FORMATS = MappingProxyType(
+    {"fp16": "float16", "bf16": "bfloat16", "fp8": "float8", "fp32": "float32"}
+    | {"fp8_current": "float8_current", "fp8_block": "float8_block"}
+    | {"mxfp8": "mxfloat8", "nvfp4": "float4"}
+)
 
 
 class GroupOrder(StrEnum):

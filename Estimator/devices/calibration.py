@@ -23,6 +23,7 @@ from Estimator.devices.calibration_tables import (
 from Estimator.devices.device import Calibration, Device, Evidence, Libraries
 from Estimator.devices.files import load_software
 from Estimator.devices.isolated import isolated_s
+from Estimator.devices.recipes import unit_of
 from phaze_common.errors import InputError
 
 
@@ -91,8 +92,13 @@ def _with_measured_libraries(device: Device, formats: Collection[str]) -> Device
 
     What its ``libraries`` say of the year of that framework was relative to constants that the
     measurement replaces; it would slow the measured formats down once more in every price. Formats
-    that were not measured keep their proportion to those that were. Earlier years stay.
+    that were not measured keep their proportion to those that were. Earlier years stay. What was
+    measured before of the same formats gives way to what is fitted now.
     """
+    others = {
+        name: each for name, each in device.matrix.products.items() if unit_of(name) not in formats
+    }
+    device = replace(device, matrix=replace(device.matrix, products=others))
     year, libraries = load_software(device.software).year, list[Libraries]()
     for each in device.matrix.libraries:
         own = [share.value for name, share in each.products.items() if name in formats]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from Estimator.chips.technology import Quantity
 from Estimator.devices.functions import WHOLE_FUNCTIONS
+from Estimator.devices.recipes import unit_of
 from phaze_common.choices import Precision
 from phaze_common.errors import InputError
 
@@ -42,6 +43,15 @@ class Libraries:
 
 
 @dataclass(frozen=True)
+class FormatProducts:
+    """Products in one number format: what a large one alone reaches of the format's peak, and the
+    steps of k that a tile's start and end cost."""
+
+    efficiency: Annotated[Quantity, "fraction"]
+    fill: Annotated[Quantity, "steps of k"]
+
+
+@dataclass(frozen=True)
 class AttentionShares:
     """What a kernel of fused attention reaches of a device's ``efficiency``."""
 
@@ -60,10 +70,13 @@ class MatrixEngine:
     bandwidth at which a product reads its operands (None: as copies do), ``batched_bandwidth`` that
     which many small products reach (unfused attention). ``attention_forward`` and
     ``attention_backward`` are what fused attention reaches of ``efficiency``, ``formats`` what
-    number formats reach of it that fall behind the others. ``variation`` is the standard deviation
+    number formats reach of it that fall behind the others; ``products`` are formats whose products
+    were measured, for which these three say nothing. ``variation`` is the standard deviation
     of the time of arithmetic among devices of the kind, part of the mean: no two chips need the
     same power for a clock. ``exposed`` is the part of the shorter of arithmetic and traffic that
-    does not run beside the longer where experts with weights of their own are multiplied.
+    does not run beside the longer where experts with weights of their own are multiplied. ``sites``
+    is the standard deviation of what is ``sustained``, part of it, among sites, whose power and
+    cooling differ.
     """
 
     peak: Annotated[dict[str, Quantity], "FLOP/s"]
@@ -76,24 +89,35 @@ class MatrixEngine:
     attention_forward: Annotated[Quantity, "fraction"]
     attention_backward: Annotated[Quantity, "fraction"]
     formats: Annotated[dict[str, Quantity], "fraction"] = field(default_factory=dict)
+    products: dict[str, FormatProducts] = field(default_factory=dict)  # measured, by format
     libraries: tuple[Libraries, ...] = ()  # of before, the oldest first
     # others than FlashAttention-2, by name
     attention_kernels: dict[str, AttentionShares] = field(default_factory=dict)
     operand_bandwidth: Annotated[Quantity | None, "fraction"] = None
     variation: Annotated[Quantity | None, "fraction"] = None  # None: all devices are alike
+    sites: Annotated[Quantity | None, "fraction"] = None  # None: as sites of published runs
     # None: as its framework says (``GroupedProducts``)
     exposed: Annotated[Quantity | None, "fraction"] = None
 
     def reached(self, number_format: str, sustained: bool, year: int | None = None) -> float:
         """Fraction of the peak that large products reach, alone or ``sustained`` in training, with
         libraries of a ``year``."""
-        share = self.formats[number_format].value if number_format in self.formats else 1.0
+        measured, unit = self.measured_products(number_format), unit_of(number_format)
+        if measured is not None:
+            share = measured.efficiency.value
+        else:
+            of_format = self.formats[unit].value if unit in self.formats else 1.0
+            share = self.efficiency.value * of_format
         of_the_time = (
             [] if year is None else [each for each in self.libraries if year <= each.until]
         )
-        if of_the_time and number_format in of_the_time[0].products:
-            share *= of_the_time[0].products[number_format].value
-        return self.efficiency.value * share * (self.sustained.value if sustained else 1.0)
+        if of_the_time and unit in of_the_time[0].products:
+            share *= of_the_time[0].products[unit].value
+        return share * (self.sustained.value if sustained else 1.0)
+
+    def measured_products(self, number_format: str) -> FormatProducts | None:
+        """What was measured of products in a format, or in that of its units; None: nothing."""
+        return self.products.get(number_format, self.products.get(unit_of(number_format)))
 
 
 @dataclass(frozen=True)
@@ -229,12 +253,18 @@ class Device:
     profile: ProfileSource | None = None  # None: priced by the constants alone
     host: HostLink | None = None  # None: not known
 
+    @property
+    def spread(self) -> float:
+        """Standard deviation of what products sustain among sites; 0 where it is not known."""
+        return 0.0 if self.matrix.sites is None else self.matrix.sites.value
+
     def peak_flops(self, number_format: str) -> float:
         """Dense matrix FLOP/s.
 
         Raises:
             InputError: the device does not compute in that format.
         """
+        number_format = unit_of(number_format)
         if number_format not in self.matrix.peak and self.profile is not None:
             raise InputError(
                 f"{self.profile.folder} has no operators measured in {number_format}, only in "

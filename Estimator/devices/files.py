@@ -16,6 +16,7 @@ from Estimator.devices.device import (
 )
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.names import bare_name, forms_of
+from Estimator.devices.recipes import REDUCED, unit_of
 from Estimator.devices.software import AttentionKernel, Software
 from Estimator.hardware_files import HARDWARE, hardware_names, hardware_path
 from Estimator.network.contention import ACTIVITIES, Contention
@@ -28,7 +29,8 @@ from phaze_common.files import beside
 from phaze_common.records import read_yaml, to_record
 from phaze_common.refusals import FileRefusals
 
-FORMATS = ("float16", "bfloat16", "float8", "float32")  # of matrix products
+# of matrix products
+FORMATS = ("float16", "bfloat16", "float8", "float32", "float4")
 ROUNDED = 1e-4  # to which errors of fits are written
 USUAL_ATTENTION = "flash_2"  # that devices are described with
 MAY_BE_ZERO = frozenset(
@@ -88,6 +90,10 @@ def check_device(device: Device, source: Path | str) -> None:
         file.require(possible, "matrix.tiles", tile, "positive, efficiency at most 1")
     for key, shares in device.matrix.attention_kernels.items():
         _check_quantities(shares, file, f"matrix.attention_kernels.{key}.")
+    for key, products in device.matrix.products.items():
+        known = unit_of(key) in peaks and (key in FORMATS or key in REDUCED)
+        file.require(known, "matrix.products", f"given {key!r}", f"of {', '.join(peaks)}")
+        _check_quantities(products, file, f"matrix.products.{key}.")
     for place, libraries in enumerate(device.matrix.libraries):
         _check_quantities(libraries, file, f"matrix.libraries.{place}.")
     for place, each in enumerate(device.calibration):

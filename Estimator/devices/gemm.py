@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from Estimator.devices.device import Device
+from Estimator.devices.recipes import operand_bytes, unit_of
 from Estimator.devices.software import AttentionKernel, GroupedProducts
 from GraphExtractor.graph import Gemm
 from GraphExtractor.score_mask import ScoreMask
@@ -53,8 +54,9 @@ def product_time(
     """
     engine = device.matrix
     share = engine.batched_bandwidth.value if gemm.batch > 1 else _alone_bandwidth(device)
-    elements = gemm.m * gemm.k + gemm.k * gemm.n + (1 + added) * gemm.m * gemm.n
-    operands = float(element_bytes * gemm.batch * elements)
+    operands = operand_bytes(number_format, element_bytes) * (gemm.m * gemm.k + gemm.k * gemm.n)
+    operands += element_bytes * (1 + added) * gemm.m * gemm.n
+    operands *= float(gemm.batch)
     reached = engine.reached(number_format, sustained, year)
     best, best_s = None, math.inf
     for time in _tilings(gemm, device, number_format, reached, operands, share):
@@ -84,7 +86,8 @@ def grouped_time(
     stated = device.matrix.exposed
     exposed = (kernel.exposed if stated is None else stated).value
     result_bytes = element_bytes if sum_bytes is None else sum_bytes
-    operands = float(element_bytes * gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n))
+    read_bytes = operand_bytes(number_format, element_bytes)
+    operands = float(read_bytes * gemm.batch * (gemm.m * gemm.k + gemm.k * gemm.n))
     operands += result_bytes * gemm.batch * gemm.m * gemm.n
     reached = device.matrix.reached(number_format, sustained=True, year=year)
     share, best = _alone_bandwidth(device), None
@@ -111,7 +114,11 @@ def _tilings(
     bytes_per_s = device.memory.bandwidth.value * share
     processors = int(engine.processors.value)
     flops_per_s = device.peak_flops(number_format) / processors * reached
-    fill = engine.fill.value * fill_factor(device, number_format)
+    measured = engine.measured_products(number_format)
+    if measured is not None:
+        fill = measured.fill.value
+    else:
+        fill = engine.fill.value * fill_factor(device, number_format)
     partial_bytes = PARTIAL_SUM_BYTES * gemm.batch * gemm.m * gemm.n
     for tile in engine.tiles:
         tile_flops_per_s = flops_per_s * tile.efficiency
@@ -131,7 +138,7 @@ def fill_factor(device: Device, number_format: str) -> float:
     seconds, not in steps."""
     peak = device.matrix.peak
     usual = next((peak[each].value for each in ("bfloat16", "float16") if each in peak), None)
-    return 1.0 if usual is None else peak[number_format].value / usual
+    return 1.0 if usual is None else peak[unit_of(number_format)].value / usual
 
 
 def attention_time(

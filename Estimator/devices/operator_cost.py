@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from types import MappingProxyType
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from Estimator.cost_model import OperatorCostModel, OperatorCosts, PieceTimes, P
 from Estimator.devices.device import Device
 from Estimator.devices.functions import PARALLEL_SCANS, SCAN_OPERATIONS, traffic_bytes
 from Estimator.devices.gemm import ProductTime, attention_time, grouped_time, product_time
+from Estimator.devices.recipes import REDUCED, WIDE, recipes
 from Estimator.devices.software import Software
 from Estimator.ring_attention import ring_merge, ring_messages, ring_piece
 from GraphExtractor.graph import (
@@ -35,7 +37,7 @@ from phaze_common.records import to_json
 
 SOFTMAX = ("softmax", "softmax_backward")
 # formats of weight products only: all else runs in this one
-REDUCED_FORMATS = {"float8": "bfloat16"}
+REDUCED_FORMATS = MappingProxyType(dict.fromkeys(REDUCED, WIDE))
 
 
 @dataclass(frozen=True)
@@ -431,8 +433,8 @@ class DeviceModel(OperatorCostModel):
         )
 
     def _quantised(self, operator: Operator, number_format: str) -> KernelTime:
-        """Casts of what products in a reduced format read: a layer's input, and the gradient of its
-        output, for both products.
+        """Casts of what products in a reduced format read, as its recipe scales them: a layer's
+        input, and the gradient of its output, for both products.
 
         Weights are cast once an iteration, and gradients of weights read what was cast.
         """
@@ -444,7 +446,8 @@ class DeviceModel(OperatorCostModel):
         ):
             return KernelTime()
         elements = sum(gemm.batch * gemm.m * gemm.k for gemm in operator.gemms)
-        return self._stream(cast.value * elements, ())
+        moved = cast.value + recipes()[number_format].cast.value
+        return self._stream(moved * elements, ())
 
     def _one_by_one(self, operator: Operator) -> KernelTime:
         """Kernels of what an eager framework does behind a product or attention, each function by

@@ -186,4 +186,4 @@ class Software:
     def gradient_bytes_in(self, precision: Precision) -> float:
         """Bytes of a parameter's gradient in the data-parallel reduction of a training in
         ``precision``."""
-        return self.gradient_bytes_of.get(precision.value, self.gradient_bytes).value
+        return self.gradient_bytes_of.get(precision.kind.value, self.gradient_bytes).value

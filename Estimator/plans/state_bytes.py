@@ -71,7 +71,7 @@ class OptimizerState:
         main = main if stated is None else stated.bytes
         if whole or (stated is not None and stated.value == precision.value):
             main = 0.0  # weights of that format are updated in place
-        if stated is StateDtype.BF16 and precision is Precision.FP8 and not formats.fp8_weights:
+        if stated is StateDtype.BF16 and precision.is_reduced and not formats.fp8_weights:
             main = 0.0  # the weights of a training in fp8 are bf16 where they are not held in fp8
         moment = 4.0 if formats.moment_dtype is None else formats.moment_dtype.bytes
         gradient = width if formats.gradient_dtype is None else formats.gradient_dtype.bytes

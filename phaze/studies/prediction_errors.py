@@ -34,9 +34,8 @@ def time_intervals(
     if device is None or device.profile is not None:
         return ()
     measured = device.evidence is Evidence.MEASURED
-    predicted = Predicted(
-        device.name, records.software.name, devices, measured, find_model(model).is_mixture
-    )
+    mixture, software = find_model(model).is_mixture, records.software.name
+    predicted = Predicted(device.name, software, devices, measured, mixture, device.spread)
     return intervals_of_time(load_residuals(), predicted, seconds)
 
 

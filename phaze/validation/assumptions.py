@@ -107,6 +107,18 @@ class PublishedName:
 
 
 @dataclass(frozen=True)
+class PublishedPlan:
+    """The plan of runs whose address has ``pattern``: ``samples_per_device`` are those that a
+    device trains on between two steps, all at once."""
+
+    pattern: str
+    tp: int
+    samples_per_device: int
+    recompute: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Words:
     """What a run says by ``pattern``, and what that ``means``."""
 
@@ -164,6 +176,7 @@ class Assumptions:
     releases: tuple[Release, ...]
     appeared: tuple[Release, ...]
     published_names: tuple[PublishedName, ...]
+    published_plans: tuple[PublishedPlan, ...]
     other_trainings: tuple[Words, ...]
     not_priced: tuple[Words, ...]
     models: tuple[NamedModel, ...]

@@ -74,7 +74,8 @@ class Predicted:
     """What decides how sure a prediction is.
 
     ``measured``: the constants of the device come from measurements of it. ``experts``: the model
-    has some. ``choice`` is the standard deviation of the logarithm of time among plans of which one
+    has some. ``sites`` is the standard deviation of what products on the device sustain, among
+    sites that have it. ``choice`` is the standard deviation of the logarithm of time among plans of which one
     had to be chosen.
     """
 
@@ -83,6 +84,7 @@ class Predicted:
     devices: int
     measured: bool
     experts: bool = False
+    sites: float = 0.0
     choice: float = 0.0
     choice_reason: str = ""
 
@@ -163,6 +165,9 @@ def _beyond(residuals: Residuals, predicted: Predicted | None) -> tuple[list[str
     if predicted.experts:
         reasons.append("no such run of a model with experts")
         more += widening.experts**2
+    if predicted.sites:
+        reasons.append(f"sites with {predicted.device} differ by {predicted.sites:.0%}")
+        more += predicted.sites**2
     if predicted.choice:
         reasons.append(predicted.choice_reason)
         more += predicted.choice**2

@@ -49,7 +49,12 @@ _SHARDED = {
     3: re.compile(r"fsdp|fully|full[_ ]shard|hsdp|hybrid"),
     1: re.compile(r"distributed|dist\w*[ -]opt|yes|true|optimizer"),
 }
-_FORMATS = {
+_SCALED = r"(?:fp|float)8[-_ ]*"  # how its numbers are scaled follows
+_FORMATS = {  # the first of those that start at one place
+    Precision.NVFP4: re.compile(r"nvfp4|(?<!mx)fp4"),
+    Precision.MXFP8: re.compile(rf"mx[-_ ]?(?:fp|float)8|{_SCALED}(?:mx|micro)"),
+    Precision.FP8_BLOCK: re.compile(rf"{_SCALED}(?:block|sub[-_ ]?channel|sc\b)"),
+    Precision.FP8_CURRENT: re.compile(rf"{_SCALED}(?:cs\b|current|tensor[-_ ]?wise)"),
     Precision.FP8: re.compile(r"fp8|float8|e4m3"),
     Precision.BF16: re.compile(r"bf16|bfloat"),
     Precision.FP16: re.compile(r"fp16|(?<!b)float16|\bhalf\b"),
@@ -175,7 +180,7 @@ def precision_in(text: str) -> Precision | None:
     """The number format that is named first."""
     found = {name: pattern.search(text.lower()) for name, pattern in _FORMATS.items()}
     places = [(match.start(), name) for name, match in found.items() if match]
-    return min(places)[1] if places else None
+    return min(places, key=lambda place: place[0])[1] if places else None
 
 
 def scales_blocks(text: str) -> bool:

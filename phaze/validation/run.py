@@ -119,7 +119,7 @@ class _Validator:
         sequence_length = sequence_length_of(run)
         device = self.device or device_of(run)
         software = self._software or run.software or device.software
-        number_format = None if run.precision is None else run.precision.value
+        number_format = None if run.precision is None else run.precision.kind.value
         framework = self._rules.framework_with(run.software, run.year, number_format)
         model = model_of(run, sequence_length, self._rules, notes)
         degrees = degrees_of(run, notes)
@@ -136,7 +136,9 @@ class _Validator:
         check_possible(measured_s, best, device)
         predicted = best.iteration
         is_measured = device.evidence is Evidence.MEASURED
-        sure = Predicted(device.name, software, degrees.devices, is_measured, model.experts)
+        sure = Predicted(
+            device.name, software, degrees.devices, is_measured, model.experts, device.spread
+        )
         run_on = model.name, sequence_length, device.name, software, cluster.name
         memory_bytes = _memory_bytes(predicted, run.memory_kind)
         return RunResult(

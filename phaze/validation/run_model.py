@@ -55,8 +55,18 @@ def model_of(run: TypedRun, sequence_length: int, rules: Assumptions, notes: Not
     spelled = parse_dimensions(run.model)
     if spelled is not None and spelled.experts:
         return _mixture(run, spelled, sequence_length)
+    if spelled is not None and run.hidden is None and spells_more(spelled):
+        count = parameter_count(spelled)
+        return RunModel(spelled.name, spelled.layers, sequence_length, False, count, spelled)
     found = dimensions_of(run, sequence_length, rules, notes)
     return RunModel(found.name, found.layers, sequence_length, False, parameter_count(found), found)
+
+
+def spells_more(spelled: Dimensions) -> bool:
+    """Whether a model has sizes for which tables have no columns: experts, or heads of a width of
+    their own."""
+    width = spelled.head_width
+    return spelled.experts > 0 or (width > 0 and width * spelled.heads != spelled.hidden)
 
 
 def _as_listed(run: TypedRun, sequence_length: int, notes: Notes) -> RunModel:

@@ -67,7 +67,7 @@ def possible_plans(
         state_formats=StateFormats(
             moment_dtype=run.moment_dtype,
             main_weight_dtype=run.main_weight_dtype,
-            fp8_weights=bool(run.fp8_weights) and run.precision is Precision.FP8,
+            fp8_weights=bool(run.fp8_weights) and bool(run.precision and run.precision.is_reduced),
         ),
         offload=Offload(activations=run.offloaded_activations or 0.0),
     )

@@ -32,7 +32,7 @@ from phaze.validation.published_words import (
     zero_stage_in,
 )
 from phaze.validation.run_hardware import device_of, tiers_of
-from phaze.validation.run_model import check_experts, is_listed
+from phaze.validation.run_model import check_experts, is_listed, spells_more
 from phaze.validation.stages import fewest_chunks
 from phaze.validation.typed_run import FlopsConvention, TypedRun
 from phaze_common.choices import Attention, Precision
@@ -56,6 +56,7 @@ def translated(
     """
     if row.unclear:
         notes.assume("unclear", ", ".join(row.unclear))
+    row = _as_its_script(row, rules, notes)
     unread = without_offloaded_layers(row.overlap)
     text = "; ".join((row.model, row.notes, unread, row.recompute))
     other = first_found(rules.other_trainings, text)
@@ -65,7 +66,7 @@ def translated(
         if re.search(words.pattern, text, re.IGNORECASE):
             notes.assume("not_priced", words.means)
     run = _literal(row, rules, notes)
-    framework = rules.framework_of(row, None if run.precision is None else run.precision.value)
+    framework = rules.framework_of(row, None if run.precision is None else run.precision.kind.value)
     notes.assume(
         "framework", f"{framework.name} ({row.software or framework.software or 'as the device'})"
     )
@@ -83,6 +84,22 @@ def translated(
         run, global_batch_samples=_samples(row, run, notes), interleave=_interleave(row, run, notes)
     )
     return _timed_by_tokens(run, row, notes)
+
+
+def _as_its_script(row: PublishedRow, rules: Assumptions, notes: Notes) -> PublishedRow:
+    """The row with the plan of the script that its address names, where it says nothing."""
+    plan = first_found(rules.published_plans, row.url)
+    if plan is None or row.devices is None or row.global_batch or row.degrees.tp is not None:
+        return row
+    samples = plan.samples_per_device
+    notes.assume("script", f"tp {plan.tp}, {samples} samples a device, {plan.recompute} recomputed")
+    return replace(
+        row,
+        degrees=replace(row.degrees, tp=plan.tp, pp=1, cp=1, dp=row.devices // plan.tp),
+        micro_batch_size=samples * plan.tp,
+        global_batch=float(samples * row.devices),
+        recompute=row.recompute or plan.recompute,
+    )
 
 
 def _offloaded(run: TypedRun, row: PublishedRow, notes: Notes, *, has_host: bool) -> TypedRun:
@@ -107,7 +124,7 @@ def with_defaults(
     usual = {
         "attention": Attention(framework.attention),
         "precision": precision,
-        "gradient_bytes": framework.gradient_bytes.get(precision.value),
+        "gradient_bytes": framework.gradient_bytes.get(precision.kind.value),
         "moment_dtype": framework.moment_dtype,
         "main_weight_dtype": framework.main_weight_dtype,
         "memory_kind": framework.memory if run.memory_bytes else None,
@@ -131,7 +148,7 @@ def with_defaults(
 def _holds_in_fp8(framework: Framework, precision: Precision, device: Device | None) -> bool | None:
     """True where weights of blocks are held in fp8 by default."""
     devices = framework.fp8_weights
-    if precision is not Precision.FP8 or devices is None or device is None:
+    if not precision.is_reduced or devices is None or device is None:
         return None
     return True if re.fullmatch(devices, device.name) else None
 
@@ -173,7 +190,7 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
     model = _named_model(row, rules, notes)
     listed, named = is_listed(model), None
     spelled = None if listed or model == row.model else parse_dimensions(model)
-    mixture = spelled is not None and spelled.experts > 0
+    mixture = spelled is not None and spells_more(spelled)
     if not mixture and not (listed and _has_no_other_width(row, model)):
         named = first_found(rules.models, row.model)
     if named is not None and named.family is None:
@@ -182,8 +199,11 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
     sizes = {name: getattr(row, name) for name in SIZES}
     if listed and model != row.model:
         sizes["hidden"] = None  # it is that of the listed model
-    elif mixture:  # its name says them all
-        sizes = dict.fromkeys(SIZES) | {"sequence_length": row.sequence_length}
+    elif spelled is not None and mixture:  # its name says them all
+        length = row.sequence_length
+        if length is None and not spelled.experts:
+            length = spelled.sequence_length
+        sizes = dict.fromkeys(SIZES) | {"sequence_length": length}
     elif spelled is not None:
         family = spelled.family
         stated = {name: value for name, value in sizes.items() if value is not None}
@@ -236,7 +256,7 @@ def _named_model(row: PublishedRow, rules: Assumptions, notes: Notes) -> str:
     if model is None:
         return row.model
     spelled = None if is_listed(model) else parse_dimensions(model)
-    mixture = spelled if spelled is not None and spelled.experts else None
+    mixture = spelled if spelled is not None and spells_more(spelled) else None
     layers = row.layers if mixture is None else None  # of which there may be fewer
     check_experts(model, layers, row.experts, row.experts_per_token, row.expert_ffn)
     listed = is_listed(model) or mixture is not None

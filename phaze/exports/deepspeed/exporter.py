@@ -52,8 +52,9 @@ def _sequences(launch: Launch) -> Refusals:
 
 def _numbers(launch: Launch) -> Refusals:
     degrees = launch.degrees
-    if degrees.precision is Precision.FP8:
-        yield unsupported("it has bf16, fp16 and fp32, no fp8", precision="bf16")
+    if degrees.precision.is_reduced:
+        what = f"it has bf16, fp16 and fp32, no {degrees.precision}"
+        yield unsupported(what, precision="bf16")
     if degrees.recompute is Recompute.SELECTIVE:
         yield unsupported("it recomputes whole blocks or nothing", recompute="full")
     if launch.plan.overlap_gradients and degrees.zero_stage == 0 and degrees.dp > 1:

@@ -16,7 +16,7 @@ from GraphExtractor.models.registry import find_model
 from phaze.exports.launch import Launch
 from phaze.exports.megatron_lm.cuda_graphs import SCOPES, implementation
 from phaze.exports.megatron_lm.dispatch import dispatch_options, overlap_switches
-from phaze.exports.megatron_lm.formats import BARE, state_options
+from phaze.exports.megatron_lm.formats import BARE, RECIPES, state_options
 from phaze.exports.megatron_lm.layout import is_even, layout_string
 from phaze.exports.megatron_lm.limits import pipeline_inner
 from phaze.exports.options import Option, options
@@ -132,7 +132,7 @@ def _model(launch: Launch) -> Iterator[Option]:
             "moe-router-pre-softmax", "", "a softmax over one chosen expert has no gradient"
         )
     yield from dispatch_options(launch)
-    if launch.plan.precision in (Precision.BF16, Precision.FP8):
+    if launch.plan.precision.kind in (Precision.BF16, Precision.FP8):
         yield Option("moe-grouped-gemm", "", "priced so: one product for all experts of a device")
 
 
@@ -228,11 +228,18 @@ def _numbers(launch: Launch) -> Iterator[Option]:
     precision, optimizer = launch.plan.precision, launch.plan.optimizer
     if precision is Precision.FP16:
         yield Option("fp16", "", "weights and activations; the loss is scaled")
-    elif precision in (Precision.BF16, Precision.FP8):
+    elif precision.kind in (Precision.BF16, Precision.FP8):
         yield Option("bf16", "", "weights and activations")
-    if precision is Precision.FP8:
-        why = "products with weights in fp8: e4m3 forward, e5m2 backward"
-        yield Option("fp8-format", "hybrid", why)
+    if precision in RECIPES:
+        blocks = precision in (Precision.FP8_BLOCK, Precision.MXFP8)
+        kinds = "e4m3" if blocks else "e4m3 forward, e5m2 backward"
+        why = f"products with weights in fp8: {kinds}"
+        yield Option("fp8-format", "e4m3" if blocks else "hybrid", why)
+        if precision is not Precision.FP8:
+            yield Option("fp8-recipe", RECIPES[precision], f"the plan's precision {precision}")
+    if precision is Precision.NVFP4:
+        yield Option("fp4-format", "e2m1", "products with weights in 4 bits")
+        yield Option("fp4-recipe", "nvfp4", "the plan's precision nvfp4")
     yield from _state(launch)
     attention = launch.plan.attention
     why = f"the plan's attention {attention.value}"

@@ -22,6 +22,12 @@ GRADIENTS = {  # formats of gradients by precision, its own first
     Precision.FP16: (StateDtype.FP16, StateDtype.FP32),
     Precision.FP32: (StateDtype.FP32,),
 }
+RECIPES = {  # --fp8-recipe
+    Precision.FP8: "delayed",
+    Precision.FP8_CURRENT: "tensorwise",
+    Precision.FP8_BLOCK: "blockwise",
+    Precision.MXFP8: "mxfp8",
+}
 BARE = {name: name for name in ("fp32", "bf16", "fp16", "fp8")}  # formats as words of a command
 
 
@@ -57,7 +63,7 @@ def format_limits(launch: Launch) -> Refusals:
     """What of the formats it cannot be told."""
     formats, plan = launch.degrees.state_formats, launch.plan
     sharded = launch.degrees.zero_stage > 0
-    known, main = GRADIENTS[plan.precision], formats.main_weight_dtype
+    known, main = GRADIENTS[plan.precision.kind], formats.main_weight_dtype
     if formats.gradient_dtype not in {None, *known}:
         yield unsupported(
             f"in {plan.precision} it adds up gradients in {' or '.join(known)}, not in "

@@ -164,7 +164,7 @@ def _arithmetic(launch: Launch) -> Refusals:
     shape, degrees, precision = _shape(launch), launch.degrees, launch.plan.precision
     if precision is Precision.FP32 and launch.plan.attention is Attention.FLASH:
         yield unsupported("flash attention has no fp32", attention="eager")
-    if precision is Precision.FP8:
+    if precision.is_reduced:
         heads = shape.heads + 2 * shape.kv_heads
         divided = (shape.heads * shape.head_width, heads * shape.head_width, shape.ffn)
         widths = (shape.hidden, *(width // degrees.tp for width in divided))
@@ -172,7 +172,9 @@ def _arithmetic(launch: Launch) -> Refusals:
         rows //= degrees.tp if degrees.sequence_parallel else 1
         if any(width % FP8_MULTIPLE for width in widths) or rows % FP8_ROWS:
             sizes = f"columns in multiples of {FP8_MULTIPLE} and rows of {FP8_ROWS}"
-            yield unsupported(f"fp8 products need {sizes} on every device", precision="bf16")
+            yield unsupported(
+                f"{precision} products need {sizes} on every device", precision="bf16"
+            )
 
 
 def _sharding(launch: Launch) -> Refusals:

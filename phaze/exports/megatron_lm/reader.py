@@ -26,12 +26,13 @@ from phaze.exports.megatron_lm.dispatch import (
     overlap_of,
 )
 from phaze.exports.megatron_lm.flags import SETTINGS, Flags, flags_of
+from phaze.exports.megatron_lm.formats import RECIPES
 from phaze.exports.megatron_lm.known_arguments import known_arguments
 from phaze.exports.megatron_lm.model import blocks_of, model_of
 from phaze.exports.megatron_lm.pipeline import blocks_of_chunks, chunks_of, predicts_further
 from phaze.settings.graph_words import graphs_of, older_switches
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
-from phaze_common.choices import CudaGraphs, Dispatcher, ExpertWidth, GroupOrder
+from phaze_common.choices import CudaGraphs, Dispatcher, ExpertWidth, GroupOrder, Precision
 from phaze_common.errors import InputError
 
 PROGRAM = "Megatron-LM"
@@ -41,7 +42,9 @@ EXCHANGES = {"allgather": "gather", "all_gather": "gather", "p2p": "ring", "a2a"
 ZERO_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 EAGER_BACKENDS = ("unfused", "local")  # --attention-backend
 OPTIMIZERS = dict.fromkeys(("adam", "fusedadam", "adamw", "fusedadamw"), "adam") | {"sgd": "sgd"}
-PRECISIONS = {"fp8-format": "fp8", "bf16": "bf16", "fp16": "fp16"}  # the first that is given counts
+# the first that is given counts
+PRECISIONS = {"fp4-format": "nvfp4", "fp8-format": "fp8", "bf16": "bf16", "fp16": "fp16"}
+PRECISION_OF = {name: precision.value for precision, name in RECIPES.items()}  # --fp8-recipe
 MARKS: tuple[str, ...] = (
     "--micro-batch-size",
     "--tensor-model-parallel-size",
@@ -304,6 +307,11 @@ def _formats(flags: Flags) -> dict[str, object]:
             "--precision"
         )
     precision = next((word for flag, word in PRECISIONS.items() if flags.has(flag)), "fp32")
+    if precision == "fp8":
+        recipe = flags.text("fp8-recipe", "delayed")
+        if recipe not in PRECISION_OF:
+            flags.untold["fp8-recipe"] = f"{recipe:.20} is another recipe, priced as {precision}"
+        precision = PRECISION_OF.get(recipe, precision)
     found: dict[str, object] = {"precision": precision}
     if precision == "fp32":
         if "precision" not in flags.given:
@@ -330,7 +338,7 @@ def _formats(flags: Flags) -> dict[str, object]:
             "main weights are counted with 4 bytes; Transformer Engine 2.1 on keeps only the 16 "
             "bits that bf16 weights lack"
         )
-    if flags.has("fp8-param-gather") and precision == "fp8":
+    if flags.has("fp8-param-gather") and Precision(precision).is_reduced:
         found["fp8_weights"] = True
     elif flags.has("fp8-param-gather"):
         flags.usual["fp8-param-gather"] = "has no effect without --fp8-format"

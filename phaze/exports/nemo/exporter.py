@@ -26,6 +26,10 @@ RECIPES = {
     Precision.BF16: "bf16_mixed",
     Precision.FP16: "fp16_mixed",
     Precision.FP8: "bf16_with_fp8_delayed_scaling_mixed",
+    Precision.FP8_CURRENT: "bf16_with_fp8_current_scaling_mixed",
+    Precision.FP8_BLOCK: "bf16_with_fp8_subchannel_scaling_mixed",
+    Precision.MXFP8: "bf16_with_mxfp8_mixed",
+    Precision.NVFP4: "bf16_with_nvfp4_mixed",
 }
 
 _IMPORTS = """\
@@ -130,7 +134,8 @@ def _precision(launch: Launch) -> Iterator[str]:
         return
     made = f'get_mixed_precision_config("{RECIPES[precision]}")'
     yield f"    precision = {made}  # the plan's precision {precision.value}"
-    if precision is Precision.FP8:
+    if precision.is_reduced:
+        yield "    precision.first_last_layers_bf16 = False  # priced so: all blocks alike"
         why = f"weights are kept and gathered in {'fp8' if formats.fp8_weights else 'bf16'}"
         yield f"    precision.fp8_param_gather = {formats.fp8_weights}  # priced so: {why}"
     if formats.gradient_dtype is not None:

@@ -28,11 +28,12 @@ from phaze.exports.given_keys import (
 )
 from phaze.exports.launch_batches import devices_of_a_replica
 from phaze.exports.megatron_lm.dispatch import USUAL_BACKEND, dispatcher_of, overlap_of
+from phaze.exports.megatron_lm.formats import RECIPES as FP8_RECIPES
 from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import Expression, Made, parsed
 from phaze.settings.graph_words import graphs_of, older_switches
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
-from phaze_common.choices import CudaGraphs, GroupOrder
+from phaze_common.choices import CudaGraphs, GroupOrder, Precision
 from phaze_common.errors import InputError
 from phaze_common.yaml_files import parse_yaml
 
@@ -104,7 +105,14 @@ PRECISIONS = {
     **dict.fromkeys(("32", "32-true", "float32"), "fp32"),
     "fp8": "fp8",
 }
-FP8_OR_LESS = re.compile(r"nvfp4|mxfp4|fp4")
+REDUCED = {  # by words of a recipe's name, the first that is there
+    re.compile("fp4"): Precision.NVFP4,
+    re.compile("mxfp8|fp8[-_]mx"): Precision.MXFP8,
+    re.compile("fp8[-_](subchannel|block|sc)"): Precision.FP8_BLOCK,
+    re.compile("fp8[-_](current|cs|tensorwise)"): Precision.FP8_CURRENT,
+    re.compile("fp8"): Precision.FP8,
+}
+NAMED_RECIPES = {name: precision for precision, name in FP8_RECIPES.items()}  # fp8_recipe
 # models of other shapes
 OTHERS = ("bert", "t5", "bart", "ul2", "retro", "mamba", "hyena", "griffin", "encoder.", "decoder.")
 SWITCHED_OFF = {  # keys that are false where a flag of Megatron-LM is given
@@ -294,18 +302,18 @@ def _placed(given: Mapping[str, object]) -> _Given:
 
 def _precision(given: _Given) -> dict[str, object]:
     if not is_off(given.first("mixed_precision.fp8", "model.fp8")):
-        return _in_fp8(given)
+        recipe = given.text("mixed_precision.fp8_recipe", "model.fp8_recipe")
+        return _in_fp8(given, NAMED_RECIPES.get(recipe, Precision.FP8))
+    if not is_off(given.first("mixed_precision.fp4", "model.fp4")):
+        return _in_fp8(given, Precision.NVFP4)
     recipe = given.text(*RECIPES)
-    if FP8_OR_LESS.search(recipe):
-        path = next(path for path in RECIPES if given.text(path))
-        given.untold[path] = "products are in 4 bits, and are priced in 8"
-        return {"precision": "fp8"}
-    if "fp8" in recipe:
-        return _in_fp8(given)
+    for words, precision in REDUCED.items():
+        if words.search(recipe):
+            return _in_fp8(given, precision)
     if recipe:
         name = recipe.removesuffix("_mixed").replace("_", "-")
         if name not in PRECISIONS:
-            others = "bf16_mixed, fp16_mixed, one with fp8, or 32"
+            others = "bf16_mixed, fp16_mixed, one with fp8 or nvfp4, or 32"
             raise refused("the precision", given.first(*RECIPES), others)
         return {"precision": PRECISIONS[name]}
     for name in ("bf16", "fp16", "fp32"):
@@ -314,9 +322,9 @@ def _precision(given: _Given) -> dict[str, object]:
     return {}
 
 
-def _in_fp8(given: _Given) -> dict[str, object]:
+def _in_fp8(given: _Given, precision: Precision) -> dict[str, object]:
     weights = given.flag("mixed_precision.fp8_param_gather")
-    return {"precision": "fp8"} | ({"fp8_weights": True} if weights else {})
+    return {"precision": precision.value} | ({"fp8_weights": True} if weights else {})
 
 
 def _sharding(given: _Given) -> dict[str, object]:

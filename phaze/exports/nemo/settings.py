@@ -81,7 +81,7 @@ def model_settings(launch: Launch) -> Iterator[Option]:
     yield from options(f"""
         tensor_model_parallel_size {degrees.tp} # the plan's tp
         pipeline_model_parallel_size {degrees.pp} # the plan's pp
-        pipeline_dtype torch.{FORMATS[plan.precision]} # what stages send
+        pipeline_dtype torch.{FORMATS[plan.precision.kind]} # what stages send
         context_parallel_size {degrees.cp} # the plan's cp; dp {degrees.dp} is what of the devices is left
     """)
     if degrees.cp > 1:
@@ -134,7 +134,7 @@ def _experts(launch: Launch) -> Iterator[Option]:
     if experts.chosen == 1:
         why = "a softmax over one chosen expert has no gradient"
         yield Option("moe_router_pre_softmax", "True", why)
-    grouped = launch.plan.precision in (Precision.BF16, Precision.FP8)
+    grouped = launch.plan.precision.kind in (Precision.BF16, Precision.FP8)
     one = "one product for all experts of a device, where there is one"
     for each in dispatch_options(launch, quote="'"):
         yield replace(each, path=each.path.replace("-", "_"))

@@ -39,7 +39,7 @@ from phaze.exports import refusals
 from phaze.exports.launch import ExportedFile, Exporter, Launch, unsupported
 from phaze.exports.refusals import NO_OFFLOAD, ON_HOST, Refusals
 from phaze.exports.start_scripts import RUN
-from phaze.exports.torchtitan.files import launcher, module
+from phaze.exports.torchtitan.files import CONVERTERS, launcher, module
 from phaze_common.choices import Attention, ExpertWidth, KeyExchange, Precision, Recompute
 
 FAMILIES = ("llama", "qwen3", "qwen3_moe", "mixtral")  # whose blocks torchtitan has
@@ -67,6 +67,10 @@ def _training(launch: Launch) -> Refusals:
     if degrees.precision is Precision.FP16:
         what = "it trains in bfloat16 or float32, not in float16"
         yield unsupported(what, precision="bf16")
+    if degrees.precision.is_reduced and degrees.precision not in CONVERTERS:
+        what = f"it has fp8 with a scale for each tensor and mxfp8, no {degrees.precision}"
+        whole = degrees.precision is Precision.FP8_CURRENT
+        yield unsupported(what, precision="fp8" if whole else "mxfp8")
     if degrees.optimizer != "adam":
         yield unsupported(f"it has Adam, not {degrees.optimizer}", optimizer="adam")
     if degrees.attention is not Attention.FLASH:

@@ -18,6 +18,8 @@ SCHEDULES = {  # names of torch.distributed.pipelining.schedules.get_schedule_cl
     PipelineSchedule.ONE_F_ONE_B: "1F1B",
     PipelineSchedule.INTERLEAVED: "Interleaved1F1B",
 }
+# torchtitan.components.quantization, by what its converters are called
+CONVERTERS = {Precision.FP8: "Float8", Precision.MXFP8: "MXFP8"}
 # of published models
 THETA = {"llama": 500_000.0, "qwen3": 1e6, "qwen3_moe": 1e6, "mixtral": 1e6}
 EPSILON = {"llama": 1e-5, "qwen3": 1e-6, "qwen3_moe": 1e-6, "mixtral": 1e-5}
@@ -63,10 +65,10 @@ def _head(launch: Launch, shape: DecoderShape) -> str:
     folder, model, rope, suffix = "qwen3", "Qwen3", "CosSinRoPE", "qwen3"
     if shape.family == "llama":
         folder, model, rope, suffix = "llama3", "Llama3", "ComplexRoPE", "llama"
-    blocks, hook, float8 = "make_ffn_config, make_gqa_config", "", ""
+    blocks, hook = "make_ffn_config, make_gqa_config", ""
     if experts:
         blocks = "make_gqa_config, make_moe_config, make_routed_experts_config, make_router_config"
-        hook, float8 = ", register_moe_load_balancing_hook", ", Float8GroupedExpertsConverter"
+        hook = ", register_moe_load_balancing_hook"
     imports = [
         "from functools import partial",
         "",
@@ -87,9 +89,10 @@ def _head(launch: Launch, shape: DecoderShape) -> str:
         imports.insert(10, "from torchtitan.models.common.param_init import skip_param_init")
     if degrees.recompute is not Recompute.NONE:
         imports.insert(6, "from torchtitan.distributed.activation_checkpoint import FullAC")
-    if degrees.precision is Precision.FP8:
-        home = "torchtitan.components.quantization"
-        imports.insert(5, f"from {home} import Float8LinearConverter{float8}")
+    if degrees.precision in CONVERTERS:
+        home, kind = "torchtitan.components.quantization", CONVERTERS[degrees.precision]
+        grouped = f", {kind}GroupedExpertsConverter" if experts else ""
+        imports.insert(5, f"from {home} import {kind}LinearConverter{grouped}")
     sizes = {
         "MODEL": repr(launch.plan.model),
         "LAYERS": shape.layers,
@@ -170,16 +173,20 @@ def _specification(launch: Launch, shape: DecoderShape) -> str:
     model = "Llama3Model" if like_llama else "Qwen3Model"
     weight = "skip_param_init" if shape.tied else "partial(nn.init.normal_, std=0.02)"
     float8 = ""
-    if launch.degrees.precision is Precision.FP8:
+    if launch.degrees.precision in CONVERTERS:
+        kind = CONVERTERS[launch.degrees.precision]
         # the head and the router stay in bf16, as predicted
-        float8 = """\
-    # products of blocks in float8; the head and routers stay in bfloat16, as predicted
-    linear = Float8LinearConverter.Config(filter_fqns=["lm_head", "router.gate"], model_compile_enabled=True)
+        chosen = 'filter_fqns=["lm_head", "router.gate"]'
+        if launch.degrees.precision is Precision.MXFP8:
+            chosen = 'fqns=["attention", "feed_forward", "shared_experts"]'
+        float8 = f"""\
+    # products of blocks in {kind.lower()}; the head and routers stay in bfloat16, as predicted
+    linear = {kind}LinearConverter.Config({chosen}, model_compile_enabled=True)
     model = linear.build().convert(model)
 """
         if experts:
-            float8 += """\
-    model = Float8GroupedExpertsConverter.Config(model_compile_enabled=True).build().convert(model)
+            float8 += f"""\
+    model = {kind}GroupedExpertsConverter.Config(model_compile_enabled=True).build().convert(model)
 """
     hook = "register_moe_load_balancing_hook" if experts else "None"
     return f"""\
@@ -209,7 +216,7 @@ def _model() -> ModelSpec:
 
 def _plan(launch: Launch) -> str:
     degrees = launch.degrees
-    fp8 = degrees.precision is Precision.FP8
+    fp8 = degrees.precision.is_reduced
     # without sequence parallelism there are only all-reduces, which neither async TP nor phaze's
     # prediction overlaps
     overlapped = launch.overlap_tensor and degrees.tp > 1 and degrees.sequence_parallel

@@ -58,16 +58,18 @@ FP8 = (  # what converts products to fp8
     "Float8LinearConverter",
     "Float8GroupedMMConverter",
     "Float8GroupedExpertsConverter",
+    "float8",
+    "quantize.linear.float8",
+    "quantize.grouped_mm.float8",
+)
+MXFP8 = (  # and to MXFP8
     "MXFP8LinearConverter",
     "MXFP8GroupedExpertsConverter",
     "MXFP8Converter",
     "MXLinearConverter",
     "MXGroupedMMConverter",
-    "float8",
     "mx",
-    "quantize.linear.float8",
     "quantize.linear.mx",
-    "quantize.grouped_mm.float8",
     "quantize.grouped_mm.mx",
 )
 DEGREES = {  # by the keys of parallelism
@@ -324,14 +326,15 @@ def _arithmetic(given: Sections) -> dict[str, object]:
         if dtype not in DTYPES:
             raise refused(path, given.value(path), " or ".join(DTYPES))
     found: dict[str, object] = {"precision": DTYPES[computed]}
-    if any(name in FP8 for name in given.converters):
-        found["precision"] = "fp8"
+    if any(name in (*FP8, *MXFP8) for name in given.converters):
+        scaled = any(name in MXFP8 for name in given.converters)
+        found["precision"] = "mxfp8" if scaled else "fp8"
         paths = (f"{home}.{GATHERS_FP8}" for home in ("float8", "quantize.linear.float8"))
         gathers = [path for path in paths if given.switch(path)]
         given.taken.update(gathers)
         found |= {"fp8_weights": True} if gathers else {}
     for name in given.converters:
-        if name not in FP8:
+        if name not in (*FP8, *MXFP8):
             path = "model.converters" if given.has("model.converters") else "model_spec"
             given.untold[path] = f"{name} changes the model, and is left out"
     if master == "bfloat16":

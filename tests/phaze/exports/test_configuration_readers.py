@@ -426,10 +426,22 @@ def test_what_is_taken_for_a_model_is_said() -> None:
     assert "model.vocab_size" not in [key.name for key in told.keys]
 
 
-def test_a_precision_below_fp8_is_told_by_the_key_that_says_it() -> None:
-    found = from_yaml({**NEMO_1, "trainer": {**NEMO_1["trainer"], "precision": "nvfp4"}})
-    with pytest.raises(InputError, match=r"trainer\.precision"):
-        found.check_expressible(())
+@pytest.mark.parametrize(
+    ("recipe", "precision"),
+    [
+        ("nvfp4", "nvfp4"),
+        ("bf16_with_nvfp4_mixed", "nvfp4"),
+        ("bf16_with_mxfp8_mixed", "mxfp8"),
+        ("bf16_with_fp8_current_scaling_mixed", "fp8_current"),
+        ("nanov2_bf16_with_fp8_current_scaling_mixed", "fp8_current"),
+        ("bf16_with_fp8_subchannel_scaling_mixed", "fp8_block"),
+        ("bf16_with_fp8_delayed_scaling_mixed", "fp8"),
+    ],
+)
+def test_names_of_recipes_are_precisions(recipe: str, precision: str) -> None:
+    found = from_yaml({**NEMO_1, "trainer": {**NEMO_1["trainer"], "precision": recipe}})
+    assert found.settings["precision"] == precision
+    found.check_expressible(())
 
 
 def test_chunks_beside_a_layout_are_not_said_to_be_read() -> None:

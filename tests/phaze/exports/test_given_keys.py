@@ -353,8 +353,16 @@ OTHER_VALUES: dict[
         (changed(LIKE_LLAMA, "model.bias", None), "model.add_bias_linear", False),
         *(
             ({**BRIDGE, "mixed_precision": {}}, f"mixed_precision.{name}", True)
-            for name in ("bf16", "fp16", "fp32", "fp8")
+            for name in ("bf16", "fp16", "fp32", "fp8", "fp4")
         ),
+        *(
+            (changed(base, f"{part}.fp8", "hybrid"), f"{part}.fp8_recipe", "mxfp8")
+            for base, part in (
+                (NEMO, "model"),
+                ({**BRIDGE, "mixed_precision": {}}, "mixed_precision"),
+            )
+        ),
+        (NEMO, "model.fp4", "e2m1"),
         ({**BRIDGE, "mixed_precision": None}, "precision", "16-mixed"),
         (changed(NEMO, "model.encoder_seq_length", None), "model.data.seq_length", 256),
         (NEMO, "model.optim.overlap_grad_sync", False),

@@ -231,6 +231,24 @@ FLAGS = {
         {"fp8-format": "hybrid", "bf16": ""},
         {"fp16"},
     ),
+    "fp8_current": (
+        replace(PLAIN, precision=Precision.FP8_CURRENT),
+        GPT,
+        {"fp8-format": "hybrid", "fp8-recipe": "tensorwise", "bf16": ""},
+        {"fp4-format"},
+    ),
+    "mxfp8": (
+        replace(PLAIN, precision=Precision.MXFP8),
+        GPT,
+        {"fp8-format": "e4m3", "fp8-recipe": "mxfp8", "bf16": ""},
+        {"fp4-format"},
+    ),
+    "nvfp4": (
+        replace(PLAIN, precision=Precision.NVFP4),
+        GPT,
+        {"fp4-format": "e2m1", "fp4-recipe": "nvfp4", "bf16": ""},
+        {"fp8-format", "fp8-recipe"},
+    ),
     "fp16": (replace(PLAIN, precision=Precision.FP16), GPT, {"fp16": ""}, {"bf16", "fp8-format"}),
     "fp32": (
         replace(PLAIN, precision=Precision.FP32, attention=Attention.EAGER),
@@ -644,6 +662,10 @@ READ = {
     "--use-torch-fsdp2": {"zero_stage": 3},
     "--use-megatron-fsdp --data-parallel-sharding-strategy optim": {"zero_stage": 1},
     "--bf16 --fp8-format e4m3": {"precision": "fp8"},
+    "--bf16 --fp8-format e4m3 --fp8-recipe mxfp8": {"precision": "mxfp8"},
+    "--bf16 --fp8-format hybrid --fp8-recipe tensorwise": {"precision": "fp8_current"},
+    "--bf16 --fp8-format e4m3 --fp8-recipe blockwise": {"precision": "fp8_block"},
+    "--bf16 --fp4-format e2m1 --fp4-recipe nvfp4": {"precision": "nvfp4"},
     "--attention-backend local": {"attention": "eager"},
     "--cuda-graph-impl transformer_engine --cuda-graph-scope attn": {"cuda_graphs": "attn"},
     "--cuda-graph-impl local --cuda-graph-modules moe_router moe_preprocess": {

@@ -74,6 +74,7 @@ def test_what_counts_as_read_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> N
         "--model-parallel-size 2",
         f"{SMALL} --fp8-format hybrid --tensor-model-parallel-size 2 --nodes 1 --ntasks-per-node 2",
         f"{SMALL} --num-experts 8",
+        f"{SMALL} --fp4-format e2m1",
         f"{SMALL} --num-gpus 2",
         f"{stages} --num-virtual-stages-per-pipeline-rank 1 --decoder-first-pipeline-num-layers 1",
         f"{stages} --decoder-last-pipeline-num-layers 1 --pipeline-model-parallel-layout 'Et|tL'",

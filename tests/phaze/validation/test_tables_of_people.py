@@ -289,7 +289,7 @@ SOFTWARE = [
     ),
     (
         {"framework": "NeMo / dgxc v24.11.1", "source": "dgxc", "model": "Maxtext LLama2 70b FP8"},
-        "MaxText and Paxml",
+        "MaxText",
         2024,
         None,
     ),
