@@ -167,6 +167,7 @@ class _AddRows(torch.autograd.Function):  # type: ignore[misc]
 gathered_rows = _GatherRows.apply
 added_rows = _AddRows.apply
 summed_rows = _SumRows.apply
+weighted_swiglu = _WeightedSwiGlu.apply
 
 
 def exchanged(rows: torch.Tensor, ep: int) -> Any:
@@ -195,10 +196,11 @@ class Router(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.experts, self.chosen = experts, chosen
         self.weight = torch.nn.Parameter(torch.empty(experts, hidden))
+        self.bias: torch.nn.Parameter | None = None
 
     def forward(self, tokens: torch.Tensor) -> Any:
         """Route ``tokens`` (token, hidden)."""
-        return _Route.apply(functional.linear(tokens, self.weight), self.chosen)
+        return _Route.apply(functional.linear(tokens, self.weight, self.bias), self.chosen)
 
 
 class Experts(torch.nn.Module):  # type: ignore[misc]
@@ -221,10 +223,20 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         experts, hidden, _ = self.down_proj.shape
         rows = rows.view(sources, experts, -1, hidden).transpose(0, 1)
         sorted_rows = rows.reshape(experts, -1, hidden)
-        inner = torch.bmm(sorted_rows, self.gate_up_proj.transpose(1, 2))
-        inner = _WeightedSwiGlu.apply(inner, weights)
-        out = torch.bmm(inner, self.down_proj.transpose(1, 2))
+        out = self.second(self.gated(self.first(sorted_rows), weights), weights)
         return out.view(experts, sources, -1, hidden).transpose(0, 1).reshape(-1, hidden)
+
+    def first(self, rows: torch.Tensor) -> Any:
+        """What enters the gates, of rows (expert, row, hidden)."""
+        return torch.bmm(rows, self.gate_up_proj.transpose(1, 2))
+
+    def gated(self, inner: torch.Tensor, weights: torch.Tensor) -> Any:
+        """What the gates let through, times the ``weights`` of the rows."""
+        return weighted_swiglu(inner, weights)
+
+    def second(self, inner: torch.Tensor, weights: torch.Tensor) -> Any:
+        """What leaves the experts, of rows that are weighted already."""
+        return torch.bmm(inner, self.down_proj.transpose(1, 2))
 
 
 class SharedExpert(torch.nn.Module):  # type: ignore[misc]

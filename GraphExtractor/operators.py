@@ -89,7 +89,8 @@ VECTOR_FUNCTIONS = MappingProxyType(
         route_backward:softmax_backward max_pool2d_with_indices:max avg_pool1d:sum avg_pool2d:sum
         avg_pool3d:sum _adaptive_avg_pool2d:sum avg_pool2d_backward:copy
         _adaptive_avg_pool2d_backward:copy upsample_nearest1d_backward:sum
-        upsample_nearest2d_backward:sum upsample_bilinear2d:sum
+        upsample_nearest2d_backward:sum upsample_bilinear2d:sum clamped_halves
+        clamped_halves_backward expert_bias expert_bias_backward
         upsample_bilinear2d_backward:scatter_add""",
     )
     | _functions(

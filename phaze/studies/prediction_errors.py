@@ -34,10 +34,9 @@ def time_intervals(
     if device is None or device.profile is not None:
         return ()
     measured = device.evidence is Evidence.MEASURED
-    predicted = Predicted(
-        device.name, records.software.name, devices, measured, find_model(model).is_mixture
-    )
-    return intervals_of_time(load_residuals(), predicted, seconds)
+    predicted = Predicted(device.name, records.software.name, devices, measured)
+    residuals = load_residuals(experts=find_model(model).is_mixture)
+    return intervals_of_time(residuals, predicted, seconds)
 
 
 def error_between_plans() -> float:
