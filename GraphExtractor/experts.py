@@ -6,9 +6,10 @@ the rows of its own experts, multiplied in one batched product per projection, e
 summed (Lepikhin et al. 2021; the all-to-all dispatcher of Megatron-LM). Routing weights travel with
 the rows, which costs next to nothing, and multiply what the gate makes, so that what experts give
 need not be kept (Megatron-Core since 2025: ``moe_permute_fusion``, ``permuted_probs``).
-Routing is balanced: each expert gets an equal part of every device's choices, rounded up to whole
-rows, which is what balancing losses and biases train for; neither they nor dropped tokens are
-modelled. Indices are bookkeeping, except where a kernel reads them beside the rows.
+Routing is balanced, which is what balancing losses and biases train for, or the device is the
+busiest of its group, whose experts get a multiple of the mean (``GraphKey.expert_load``): each
+expert gets an equal part of every device's choices, rounded up to whole rows. Neither losses nor
+dropped tokens are modelled. Indices are bookkeeping, except where a kernel reads them beside the rows.
 
 Under tensor parallelism the experts' inner width is split like that of any gated MLP and the router
 is replicated. Without sequence parallelism the block has one all-reduce at its end and one, in
@@ -24,6 +25,7 @@ does between its products (its gate, its biases) is its own.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -177,9 +179,13 @@ def exchanged(rows: torch.Tensor, ep: int) -> Any:
     return custom_operators.communicate(ep, _all_to_all, _all_to_all, rows)
 
 
-def tokens_by_expert(chosen: torch.Tensor, experts: int) -> torch.Tensor:
-    """Token of every row, expert by expert, equally many; ``chosen`` is (token, choice)."""
-    rows = -(-chosen.numel() // experts) * experts
+def tokens_by_expert(chosen: torch.Tensor, experts: int, load: float = 1.0) -> torch.Tensor:
+    """Token of every row, expert by expert, equally many; ``chosen`` is (token, choice).
+
+    A device whose experts get ``load`` times the mean of rows gets so many times as many from every
+    other, which the rows of its own stand for.
+    """
+    rows = math.ceil(chosen.numel() * load / experts) * experts
     tokens = chosen.flatten().argsort() // chosen.shape[-1]
     return functional.pad(tokens, (0, rows - chosen.numel()))
 
@@ -272,6 +278,7 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.tp, self.etp, self.ep, self.sequence_parallel = 1, 1, 1, False
+        self.load = 1.0
         self.router = Router(hidden, experts, chosen)
         self.experts = Experts(experts, hidden, ffn)
         self.shared_expert = SharedExpert(hidden, shared_ffn) if shared_ffn else None
@@ -280,6 +287,7 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         """Shrink to one device's part; other devices of its expert group have their own tokens."""
         self.tp, self.etp, self.ep = key.tp, key.expert_tp, key.ep
         self.sequence_parallel = key.sequence_parallel and key.tp > 1
+        self.load = key.expert_load
         self.experts.shrink(key.expert_tp, key.ep)
         if self.shared_expert is not None:
             self.shared_expert.shrink(key)
@@ -291,7 +299,7 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
             x = custom_operators.copy_to_group(x, self.tp)
         tokens = x.flatten(0, -2)
         weights, chosen = self.router(tokens)
-        index = tokens_by_expert(chosen, self.router.experts)
+        index = tokens_by_expert(chosen, self.router.experts, self.load)
         rows = exchanged(gathered_rows(tokens, index), self.ep)
         gather, scatter = _all_gather_rows, _reduce_scatter_rows
         divided = self.sequence_parallel and self.etp > 1
@@ -336,6 +344,7 @@ def share_experts(model: torch.nn.Module, name: str) -> None:
 
 def _shrink(module: torch.nn.Module, key: GraphKey) -> None:
     """Keep 1/ep of the experts, and of what there is of each."""
+    module.expert_load = key.expert_load
     for name, parameter in list(module.named_parameters(recurse=False)):
         if parameter.shape[0] == module.num_experts:
             shape = parameter.shape[0] // key.ep, *parameter.shape[1:]
@@ -348,7 +357,7 @@ def _run(module: Any, tokens: torch.Tensor, chosen: torch.Tensor, weights: torch
     first = module.gate_up_proj if module.has_gate else module.up_proj
     experts, own, width = module.num_experts, first.shape[0], tokens.shape[-1]
     ep = experts // own
-    index = tokens_by_expert(chosen, experts)
+    index = tokens_by_expert(chosen, experts, getattr(module, "expert_load", 1.0))
     rows = exchanged(gathered_rows(tokens, index), ep)
     rows = rows.view(ep, own, -1, width).transpose(0, 1).reshape(own, -1, width)
     inner = _product(module, rows, "gate_up_proj" if module.has_gate else "up_proj")

@@ -112,6 +112,16 @@ class Words:
 
 
 @dataclass(frozen=True)
+class Routing:
+    """How experts are loaded in runs that say ``pattern`` in their notes or as their source: what
+    the busiest device gets, over the mean."""
+
+    pattern: str
+    load: float
+    reason: str
+
+
+@dataclass(frozen=True)
 class NamedModel:
     """The family of models whose names have ``pattern``; None for models that cannot be
     predicted."""
@@ -162,6 +172,7 @@ class Assumptions:
     appeared: tuple[Release, ...]
     published_names: tuple[PublishedName, ...]
     other_trainings: tuple[Words, ...]
+    routing: tuple[Routing, ...]
     not_priced: tuple[Words, ...]
     models: tuple[NamedModel, ...]
     clusters: tuple[NamedCluster, ...]
