@@ -266,8 +266,12 @@ class SharedExpert(torch.nn.Module):  # type: ignore[misc]
         """Without sequence parallelism the result is a summand of the group's."""
         if self.sequence_parallel:
             x = custom_operators.gather_sequence(x, self.tp)
-        x = self.down_proj(_SwiGlu.apply(self.gate_up_proj(x)))
+        x = self.inner(x)
         return custom_operators.reduce_scatter_sequence(x, self.tp) if self.sequence_parallel else x
+
+    def inner(self, x: torch.Tensor) -> Any:
+        """The expert itself."""
+        return self.down_proj(_SwiGlu.apply(self.gate_up_proj(x)))
 
 
 class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
@@ -292,6 +296,14 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         if self.shared_expert is not None:
             self.shared_expert.shrink(key)
 
+    def narrowed(self, tokens: torch.Tensor) -> Any:
+        """What experts read of ``tokens`` (token, hidden)."""
+        return tokens
+
+    def widened(self, tokens: torch.Tensor) -> Any:
+        """What the block makes of sums of experts (token, width)."""
+        return tokens
+
     def forward(self, x: torch.Tensor) -> Any:
         """Tokens (batch, sequence, hidden) to their weighted sums of experts."""
         alone = self.tp > 1 and not self.sequence_parallel
@@ -300,7 +312,7 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         tokens = x.flatten(0, -2)
         weights, chosen = self.router(tokens)
         index = tokens_by_expert(chosen, self.router.experts, self.load)
-        rows = exchanged(gathered_rows(tokens, index), self.ep)
+        rows = exchanged(gathered_rows(self.narrowed(tokens), index), self.ep)
         gather, scatter = _all_gather_rows, _reduce_scatter_rows
         divided = self.sequence_parallel and self.etp > 1
         if divided:
@@ -308,7 +320,8 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         rows = self.experts(rows, weights, self.ep * (self.tp if divided else 1))
         if divided:
             rows = custom_operators.communicate(self.tp, scatter, gather, rows)
-        out = added_rows(exchanged(rows, self.ep), index, tokens.shape[0]).view_as(x)
+        out = added_rows(exchanged(rows, self.ep), index, tokens.shape[0])
+        out = self.widened(out).view_as(x)
         if self.shared_expert is not None:
             out = out + self.shared_expert(x)
         return custom_operators.reduce_from_group(out, self.tp) if alone else out
