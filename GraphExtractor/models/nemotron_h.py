@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from GraphExtractor.graph_key import GraphKey
-from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.models.base import (
+    CrossEntropy,
+    Inputs,
+    LlamaLikeFamily,
+    ModelFamily,
+    TensorParallelPlan,
+)
 from GraphExtractor.sources.config_values import ConfigSize, standard_sizes
 from phaze_common.errors import InputError
 
@@ -19,11 +26,11 @@ _KINDS = {"M": "linear_attention", "*": "full_attention", "E": "moe"}
 
 @dataclass(frozen=True, kw_only=True)
 class NemotronH(LlamaLikeFamily):
-    """NemotronHForCausalLM with experts (NVIDIA 2025, Nemotron 3), without modules that predict
-    further tokens.
+    """NemotronHForCausalLM with experts (NVIDIA 2025, Nemotron 3).
 
     Layers are those of ``pattern``: M a Mamba-2 mixer, * attention, E experts of width ``ffn`` on
-    a latent of width ``latent`` (0: none) beside a shared one of width ``shared_ffn``.
+    a latent of width ``latent`` (0: none) beside a shared one of width ``shared_ffn``. A module of
+    attention and experts predicts so many tokens ``further`` on, one after another.
     """
 
     folder: ClassVar[str] = "NemotronH"
@@ -50,6 +57,7 @@ class NemotronH(LlamaLikeFamily):
     mamba_width: int = 64
     groups: int = 8
     state: int = 128
+    further: int = 0
 
     @property
     def divided_sizes(self) -> Mapping[str, int]:
@@ -82,21 +90,37 @@ class NemotronH(LlamaLikeFamily):
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
+        from GraphExtractor.further_tokens import FurtherTokens
         from GraphExtractor.latent_experts import LatentMixture
         from GraphExtractor.state_space import Mamba2Mixer, PlainAttention, StateWidths
 
         widths = StateWidths(self.mamba_heads, self.mamba_width, self.groups, self.state)
         experts = self.latent, self.ffn, self.experts, self.chosen, self.shared_ffn
+        heads = self.heads, self.kv_heads, self.width_of_heads
+        mixers = {
+            "M": lambda: Mamba2Mixer(self.hidden, widths),
+            "*": lambda: PlainAttention(self.hidden, *heads),
+            "E": lambda: LatentMixture(self.hidden, *experts),
+        }
         model: Any = super().build(key, vocabulary, attention)
         for block, kind in zip(model.model.layers, self.pattern, strict=True):
-            if kind == "M":
-                block.mixer = Mamba2Mixer(self.hidden, widths)
-            elif kind == "*":
-                heads = self.heads, self.kv_heads, self.width_of_heads
-                block.mixer = PlainAttention(self.hidden, *heads)
-            else:
-                block.mixer = LatentMixture(self.hidden, *experts)
+            block.mixer = mixers[kind]()
+        if self.further:
+            made = [mixers[kind]() for kind in "*E"]
+            model.further = FurtherTokens(self.hidden, made, self.further)
         return model
+
+    def loss(self, model: Any, inputs: Inputs, cross_entropy: CrossEntropy) -> torch.Tensor:
+        """See base class; losses of further tokens are added."""
+        if not self.further:
+            return super().loss(model, inputs, cross_entropy)
+        ids, labels = inputs["input_ids"], inputs["labels"]
+        hidden = model.model(input_ids=ids).last_hidden_state
+        total = cross_entropy(model.lm_head(hidden), labels)
+        for _ in range(model.further.times):
+            read, hidden = model.further(hidden, model.model.embeddings(ids))
+            total = total + cross_entropy(model.lm_head(read), labels)
+        return total
 
 
 def _nemotron(pattern: str, **sizes: Any) -> NemotronH:
@@ -111,20 +135,31 @@ def _nemotron(pattern: str, **sizes: Any) -> NemotronH:
     )
 
 
+_nano = partial(
+    _nemotron,
+    "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+    hidden=2688,
+    heads=32,
+    ffn=1856,
+    shared_ffn=3712,
+    experts=128,
+    chosen=6,
+    mamba_heads=64,
+)
+
 MODELS: Mapping[str, ModelFamily] = {
-    "nemotron-3-nano-30b-a3b": _nemotron(
-        "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
-        hidden=2688,
-        heads=32,
-        ffn=1856,
-        shared_ffn=3712,
-        experts=128,
-        chosen=6,
-        mamba_heads=64,
+    "nemotron-3-nano-30b-a3b": _nano(
         published_parameter_count=31_600_000_000,
         published_active_count=3_200_000_000,
         source="NVIDIA 2025, Nemotron 3 Nano, and Megatron-LM d98e8a6, examples/post_training/"
         "modelopt/conf/nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.sh",
+    ),
+    "nemotron-3.5-lightning-30b-a3b": _nano(
+        further=2,
+        published_parameter_count=32_900_000_000,
+        published_active_count=3_200_000_000,
+        source="counts of Nemotron 3 Nano and what its modules add; Megatron-LM d98e8a6, tests/functional_tests/test_cases/nemotron/"
+        "nemotron3_5_lightning_nightly_tp1_pp1_cp1_ep8_dgx_gb200/model_config.yaml",
     ),
     "nemotron-3-super-120b-a12b": _nemotron(
         "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
@@ -136,9 +171,11 @@ MODELS: Mapping[str, ModelFamily] = {
         experts=512,
         chosen=22,
         mamba_heads=128,
-        published_parameter_count=120_600_000_000,
+        further=2,
+        published_parameter_count=123_600_000_000,
         published_active_count=12_700_000_000,
-        source="NVIDIA 2026, Nemotron 3 Super, and Megatron-LM d98e8a6, examples/post_training/"
-        "modelopt/conf/nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16.sh",
+        source="NVIDIA 2026, Nemotron 3 Super (120.6B, to which its modules add), and Megatron-LM d98e8a6, examples/post_training/"
+        "modelopt/conf/nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16.sh, with the modules of "
+        "tests/functional_tests/test_cases/nemotron/nemotron3_super_release_gb200",
     ),
 }
