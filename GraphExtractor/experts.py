@@ -300,6 +300,10 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         """What experts read of ``tokens`` (token, hidden)."""
         return tokens
 
+    def summed(self, rows: Any, index: Any, weights: Any) -> Any:
+        """Sums of the ``rows`` of each token, whose ``weights`` (token, choice) are in them."""
+        return added_rows(rows, index, weights.shape[0])
+
     def widened(self, tokens: torch.Tensor) -> Any:
         """What the block makes of sums of experts (token, width)."""
         return tokens
@@ -320,7 +324,7 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         rows = self.experts(rows, weights, self.ep * (self.tp if divided else 1))
         if divided:
             rows = custom_operators.communicate(self.tp, scatter, gather, rows)
-        out = added_rows(exchanged(rows, self.ep), index, tokens.shape[0])
+        out = self.summed(exchanged(rows, self.ep), index, weights)
         out = self.widened(out).view_as(x)
         if self.shared_expert is not None:
             out = out + self.shared_expert(x)

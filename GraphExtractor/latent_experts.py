@@ -1,4 +1,5 @@
-"""Experts without gates, with squared ReLU, that may work on a latent of their tokens (Nemotron 3).
+"""Experts without gates: with squared ReLU, that may work on a latent of their tokens (Nemotron 3),
+or with GELU.
 
 What experts read is projected down before tokens are exchanged, what they give back projected up
 behind it, by products that every device has whole (Megatron-LM, ``moe_layer.py``,
@@ -14,7 +15,7 @@ import torch
 from torch.nn import functional
 
 from GraphExtractor.custom_operators import define
-from GraphExtractor.experts import Experts, MixtureOfExperts, SharedExpert
+from GraphExtractor.experts import Experts, MixtureOfExperts, SharedExpert, summed_rows
 
 _squared = define("weighted_relu2", "(Tensor x, Tensor weights) -> Tensor", lambda x, _: _like(x))
 _squared_backward = define(
@@ -58,6 +59,26 @@ class UngatedExperts(Experts):
     def gated(self, inner: torch.Tensor, weights: torch.Tensor) -> Any:
         """See base class."""
         return _WeightedSquaredRelu.apply(inner, weights)
+
+
+class GeluExperts(UngatedExperts):
+    """MLPs with GELU."""
+
+    def gated(self, inner: torch.Tensor, weights: torch.Tensor) -> Any:
+        """See base class; weights are one for each row."""
+        return functional.gelu(inner, approximate="tanh")
+
+
+class GeluMixture(MixtureOfExperts):
+    """Experts with GELU and no gates, whose sums are weighted where tokens are."""
+
+    def __init__(self, hidden: int, ffn: int, experts: int, chosen: int) -> None:
+        super().__init__(hidden, ffn, experts, chosen)
+        self.experts = GeluExperts(experts, hidden, ffn)
+
+    def summed(self, rows: Any, index: Any, weights: Any) -> Any:
+        """See base class."""
+        return summed_rows(rows, index, weights)
 
 
 class UngatedSharedExpert(SharedExpert):

@@ -73,7 +73,7 @@ class MegatronTest:
         return PublishedRow(
             line=self.line,
             source=SOURCE,
-            model=self.test,
+            model=self._mixture or self.test,
             layers=self.layers,
             hidden=self.hidden,
             heads=self.heads,
@@ -100,9 +100,23 @@ class MegatronTest:
         )
 
     @property
+    def _mixture(self) -> str:
+        """GPT's blocks with experts, by their sizes: tests that give an ffn besides have gates and
+        attention of other kinds."""
+        sizes = self.layers, self.hidden, self.heads, self.experts
+        if not self.test.startswith("moe/gpt3_") or self.ffn is not None or None in sizes:
+            return ""
+        ffn = self.moe_ffn or 4 * (self.hidden or 0)
+        return (
+            f"gptmoe:layers={self.layers},hidden={self.hidden},heads={self.heads},ffn={ffn},"
+            f"experts={self.experts},chosen={self.topk or 2},vocabulary={GPT_VOCABULARY}"
+        )
+
+    @property
     def _is_local(self) -> bool:
-        """Whether its blocks are Megatron-LM's own, which the names of tests tell."""
-        return self.test.startswith("gpt/gpt3_mcore_") and "_te_" not in self.test
+        """Whether its blocks are Megatron-LM's own, which the names of tests tell; tests of experts
+        have unfused attention either way (``attention-backend: unfused``)."""
+        return bool(self._mixture) or self.test.startswith("gpt/gpt3_mcore_") and "_te_" not in self.test
 
     @property
     def _chunks(self) -> str:

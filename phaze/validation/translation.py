@@ -165,7 +165,9 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
     unit, memory_kind = memory_in(row.notes)
     model = _named_model(row, rules, notes)
     listed, named = is_listed(model), None
-    spelled = None if listed or model == row.model else parse_dimensions(model)
+    spelled = None if listed else parse_dimensions(model)
+    if spelled is not None and model == row.model and not spelled.experts:
+        spelled = None  # as its sizes are, which stand in columns too
     mixture = spelled is not None and spelled.experts > 0
     if not mixture and not (listed and _has_no_other_width(row, model)):
         named = first_found(rules.models, row.model)

@@ -24,7 +24,7 @@ from phaze_common.choices import Attention, ExpertWidth, MomentDtype, Precision,
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
 from phaze_common.units import GIB
-from scripts.run_errors import family_of, figures
+from scripts.run_errors import figures
 
 TEST = {  # a test of Megatron-LM as its table has it
     "test": "gpt/gpt3_mcore_te_tp1_pp4_vp1_resume_torch_dist_dist_optimizer",
