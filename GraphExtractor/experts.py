@@ -6,9 +6,10 @@ the rows of its own experts, multiplied in one batched product per projection, e
 summed (Lepikhin et al. 2021; the all-to-all dispatcher of Megatron-LM). Routing weights travel with
 the rows, which costs next to nothing, and multiply what the gate makes, so that what experts give
 need not be kept (Megatron-Core since 2025: ``moe_permute_fusion``, ``permuted_probs``).
-Routing is balanced: each expert gets an equal part of every device's choices, rounded up to whole
-rows, which is what balancing losses and biases train for; neither they nor dropped tokens are
-modelled. Indices are bookkeeping, except where a kernel reads them beside the rows.
+Routing is balanced, which is what balancing losses and biases train for, or the device is the
+busiest of its group, whose experts get a multiple of the mean (``GraphKey.expert_load``): each
+expert gets an equal part of every device's choices, rounded up to whole rows. Neither losses nor
+dropped tokens are modelled. Indices are bookkeeping, except where a kernel reads them beside the rows.
 
 Under tensor parallelism the experts' inner width is split like that of any gated MLP and the router
 is replicated. Without sequence parallelism the block has one all-reduce at its end and one, in
@@ -24,6 +25,7 @@ does between its products (its gate, its biases) is its own.
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -167,6 +169,7 @@ class _AddRows(torch.autograd.Function):  # type: ignore[misc]
 gathered_rows = _GatherRows.apply
 added_rows = _AddRows.apply
 summed_rows = _SumRows.apply
+weighted_swiglu = _WeightedSwiGlu.apply
 
 
 def exchanged(rows: torch.Tensor, ep: int) -> Any:
@@ -176,9 +179,13 @@ def exchanged(rows: torch.Tensor, ep: int) -> Any:
     return custom_operators.communicate(ep, _all_to_all, _all_to_all, rows)
 
 
-def tokens_by_expert(chosen: torch.Tensor, experts: int) -> torch.Tensor:
-    """Token of every row, expert by expert, equally many; ``chosen`` is (token, choice)."""
-    rows = -(-chosen.numel() // experts) * experts
+def tokens_by_expert(chosen: torch.Tensor, experts: int, load: float = 1.0) -> torch.Tensor:
+    """Token of every row, expert by expert, equally many; ``chosen`` is (token, choice).
+
+    A device whose experts get ``load`` times the mean of rows gets so many times as many from every
+    other, which the rows of its own stand for.
+    """
+    rows = math.ceil(chosen.numel() * load / experts) * experts
     tokens = chosen.flatten().argsort() // chosen.shape[-1]
     return functional.pad(tokens, (0, rows - chosen.numel()))
 
@@ -195,10 +202,11 @@ class Router(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.experts, self.chosen = experts, chosen
         self.weight = torch.nn.Parameter(torch.empty(experts, hidden))
+        self.bias: torch.nn.Parameter | None = None
 
     def forward(self, tokens: torch.Tensor) -> Any:
         """Route ``tokens`` (token, hidden)."""
-        return _Route.apply(functional.linear(tokens, self.weight), self.chosen)
+        return _Route.apply(functional.linear(tokens, self.weight, self.bias), self.chosen)
 
 
 class Experts(torch.nn.Module):  # type: ignore[misc]
@@ -221,10 +229,20 @@ class Experts(torch.nn.Module):  # type: ignore[misc]
         experts, hidden, _ = self.down_proj.shape
         rows = rows.view(sources, experts, -1, hidden).transpose(0, 1)
         sorted_rows = rows.reshape(experts, -1, hidden)
-        inner = torch.bmm(sorted_rows, self.gate_up_proj.transpose(1, 2))
-        inner = _WeightedSwiGlu.apply(inner, weights)
-        out = torch.bmm(inner, self.down_proj.transpose(1, 2))
+        out = self.second(self.gated(self.first(sorted_rows), weights), weights)
         return out.view(experts, sources, -1, hidden).transpose(0, 1).reshape(-1, hidden)
+
+    def first(self, rows: torch.Tensor) -> Any:
+        """What enters the gates, of rows (expert, row, hidden)."""
+        return torch.bmm(rows, self.gate_up_proj.transpose(1, 2))
+
+    def gated(self, inner: torch.Tensor, weights: torch.Tensor) -> Any:
+        """What the gates let through, times the ``weights`` of the rows."""
+        return weighted_swiglu(inner, weights)
+
+    def second(self, inner: torch.Tensor, weights: torch.Tensor) -> Any:
+        """What leaves the experts, of rows that are weighted already."""
+        return torch.bmm(inner, self.down_proj.transpose(1, 2))
 
 
 class SharedExpert(torch.nn.Module):  # type: ignore[misc]
@@ -248,8 +266,12 @@ class SharedExpert(torch.nn.Module):  # type: ignore[misc]
         """Without sequence parallelism the result is a summand of the group's."""
         if self.sequence_parallel:
             x = custom_operators.gather_sequence(x, self.tp)
-        x = self.down_proj(_SwiGlu.apply(self.gate_up_proj(x)))
+        x = self.inner(x)
         return custom_operators.reduce_scatter_sequence(x, self.tp) if self.sequence_parallel else x
+
+    def inner(self, x: torch.Tensor) -> Any:
+        """The expert itself."""
+        return self.down_proj(_SwiGlu.apply(self.gate_up_proj(x)))
 
 
 class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
@@ -260,6 +282,7 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.tp, self.etp, self.ep, self.sequence_parallel = 1, 1, 1, False
+        self.load = 1.0
         self.router = Router(hidden, experts, chosen)
         self.experts = Experts(experts, hidden, ffn)
         self.shared_expert = SharedExpert(hidden, shared_ffn) if shared_ffn else None
@@ -268,9 +291,22 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         """Shrink to one device's part; other devices of its expert group have their own tokens."""
         self.tp, self.etp, self.ep = key.tp, key.expert_tp, key.ep
         self.sequence_parallel = key.sequence_parallel and key.tp > 1
+        self.load = key.expert_load
         self.experts.shrink(key.expert_tp, key.ep)
         if self.shared_expert is not None:
             self.shared_expert.shrink(key)
+
+    def narrowed(self, tokens: torch.Tensor) -> Any:
+        """What experts read of ``tokens`` (token, hidden)."""
+        return tokens
+
+    def summed(self, rows: Any, index: Any, weights: Any) -> Any:
+        """Sums of the ``rows`` of each token, whose ``weights`` (token, choice) are in them."""
+        return added_rows(rows, index, weights.shape[0])
+
+    def widened(self, tokens: torch.Tensor) -> Any:
+        """What the block makes of sums of experts (token, width)."""
+        return tokens
 
     def forward(self, x: torch.Tensor) -> Any:
         """Tokens (batch, sequence, hidden) to their weighted sums of experts."""
@@ -279,8 +315,8 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
             x = custom_operators.copy_to_group(x, self.tp)
         tokens = x.flatten(0, -2)
         weights, chosen = self.router(tokens)
-        index = tokens_by_expert(chosen, self.router.experts)
-        rows = exchanged(gathered_rows(tokens, index), self.ep)
+        index = tokens_by_expert(chosen, self.router.experts, self.load)
+        rows = exchanged(gathered_rows(self.narrowed(tokens), index), self.ep)
         gather, scatter = _all_gather_rows, _reduce_scatter_rows
         divided = self.sequence_parallel and self.etp > 1
         if divided:
@@ -288,7 +324,8 @@ class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]
         rows = self.experts(rows, weights, self.ep * (self.tp if divided else 1))
         if divided:
             rows = custom_operators.communicate(self.tp, scatter, gather, rows)
-        out = added_rows(exchanged(rows, self.ep), index, tokens.shape[0]).view_as(x)
+        out = self.summed(exchanged(rows, self.ep), index, weights)
+        out = self.widened(out).view_as(x)
         if self.shared_expert is not None:
             out = out + self.shared_expert(x)
         return custom_operators.reduce_from_group(out, self.tp) if alone else out
@@ -324,6 +361,7 @@ def share_experts(model: torch.nn.Module, name: str) -> None:
 
 def _shrink(module: torch.nn.Module, key: GraphKey) -> None:
     """Keep 1/ep of the experts, and of what there is of each."""
+    module.expert_load = key.expert_load
     for name, parameter in list(module.named_parameters(recurse=False)):
         if parameter.shape[0] == module.num_experts:
             shape = parameter.shape[0] // key.ep, *parameter.shape[1:]
@@ -336,7 +374,7 @@ def _run(module: Any, tokens: torch.Tensor, chosen: torch.Tensor, weights: torch
     first = module.gate_up_proj if module.has_gate else module.up_proj
     experts, own, width = module.num_experts, first.shape[0], tokens.shape[-1]
     ep = experts // own
-    index = tokens_by_expert(chosen, experts)
+    index = tokens_by_expert(chosen, experts, getattr(module, "expert_load", 1.0))
     rows = exchanged(gathered_rows(tokens, index), ep)
     rows = rows.view(ep, own, -1, width).transpose(0, 1).reshape(own, -1, width)
     inner = _product(module, rows, "gate_up_proj" if module.has_gate else "up_proj")

@@ -13,7 +13,8 @@ class GraphKey:
     """What a model graph was made for.
 
     ``cp`` devices share the ``sequence_length`` tokens of a sequence, ``ep`` devices with samples
-    of their own share the experts, each of which one device or tp divide (``etp``). A
+    of their own share the experts, each of which one device or tp divide (``etp``); the device
+    gets ``expert_load`` times the mean of their rows. A
     ``layout`` of two axes divides products over ``tp`` x ``tp2`` devices, columns by rows, whose
     rows share tokens too. ``exchange`` is how the devices that share tokens attend to all of them.
     With ``cuts`` inside layers each of their parts is a layer of the graph.
@@ -35,6 +36,7 @@ class GraphKey:
     tp2: int = 1
     exchange: KeyExchange = KeyExchange.GATHER
     cuts: StageCuts = StageCuts.BETWEEN
+    expert_load: float = 1.0
 
     @property
     def sequence_devices(self) -> int:

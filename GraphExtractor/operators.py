@@ -63,7 +63,8 @@ VECTOR_FUNCTIONS = MappingProxyType(
         mse_loss_backward:mul smooth_l1_loss:mul smooth_l1_loss_backward:mul huber_loss:mul
         huber_loss_backward:mul binary_cross_entropy:log binary_cross_entropy_backward:div
         binary_cross_entropy_with_logits:cross_entropy swiglu:silu swiglu_backward:silu_backward
-        weighted_swiglu:silu weighted_swiglu_backward:silu_backward""",
+        weighted_swiglu:silu weighted_swiglu_backward:silu_backward weighted_relu2:relu
+        weighted_relu2_backward:relu_backward""",
     )
     | _functions(
         OperatorKind.MOVE,
@@ -89,7 +90,9 @@ VECTOR_FUNCTIONS = MappingProxyType(
         route_backward:softmax_backward max_pool2d_with_indices:max avg_pool1d:sum avg_pool2d:sum
         avg_pool3d:sum _adaptive_avg_pool2d:sum avg_pool2d_backward:copy
         _adaptive_avg_pool2d_backward:copy upsample_nearest1d_backward:sum
-        upsample_nearest2d_backward:sum upsample_bilinear2d:sum
+        upsample_nearest2d_backward:sum upsample_bilinear2d:sum clamped_halves
+        clamped_halves_backward expert_bias expert_bias_backward causal_conv causal_conv_backward
+        chunk_scan chunk_scan_backward
         upsample_bilinear2d_backward:scatter_add""",
     )
     | _functions(

@@ -53,7 +53,7 @@ class StoredGraph:
 
 
 def graph_path(key: GraphKey, folder: Path, family: ModelFamily) -> Path:
-    """``<folder>/<Family>/<model>_mbs_<b>_sl_<s>[_tmp_<t>][_2d_<t2>][_cp_<c>][_<exchange>][_ep_<e>][_etp_<e>][_eager][_sp][_parts]_graph.json.gz``."""
+    """``<folder>/<Family>/<model>_mbs_<b>_sl_<s>[_tmp_<t>][_2d_<t2>][_cp_<c>][_<exchange>][_ep_<e>][_etp_<e>][_load_<l>][_eager][_sp][_parts]_graph.json.gz``."""
     parts = {
         f"tmp_{key.tp}": key.tp > 1,
         f"{key.layout}_{key.tp2}": key.layout is not TensorLayout.ONE_D,
@@ -61,6 +61,7 @@ def graph_path(key: GraphKey, folder: Path, family: ModelFamily) -> Path:
         f"{key.exchange}": key.exchange is not KeyExchange.GATHER,
         f"ep_{key.ep}": key.ep > 1,
         f"etp_{key.etp}": key.etp is not ExpertWidth.SAME,
+        f"load_{key.expert_load:g}": key.expert_load != 1.0,
         "eager": key.attention is Attention.EAGER,
         "sp": key.sequence_parallel,
         "parts": key.cuts is StageCuts.INSIDE,

@@ -21,7 +21,6 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 NOMINAL = 0.8
-_RELEASE = re.compile(r"\s*\bv?\d+(?:\.\d+)+\b")
 _FIGURES = re.compile(r"\d[\d,.]*")
 
 PAGE_HEAD = """# Errors of every run
@@ -37,6 +36,7 @@ def main() -> None:
     """Validate the files and print their tables."""
     from phaze.report.table import Table
     from phaze.report.terminal import print_tables
+    from phaze.validation.intervals import family_of
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", type=Path, nargs="+")
@@ -70,6 +70,8 @@ def main() -> None:
 
 def page_lines(name: str, runs: Sequence[Run]) -> list[str]:
     """A table in Markdown: families, and the error of each of their runs by its line."""
+    from phaze.validation.intervals import family_of
+
     lines = [f"## {name}", "", "| runs of | errors of time, by line of the file | of memory |"]
     lines.append("| --- | --- | --- |")
     for family in dict.fromkeys(family_of(run["source"]) for run in runs):
@@ -101,11 +103,6 @@ def document_of(file: Path) -> dict[str, Any]:
         content = report_json(validate(file, None, None, None, graphs, SilentProgress(), unpriced))
     document: dict[str, Any] = json.loads(content)
     return document
-
-
-def family_of(source: str) -> str:
-    """A source without the numbers of its release."""
-    return _RELEASE.sub("", source)
 
 
 def figures(runs: Sequence[Run]) -> dict[str, str]:

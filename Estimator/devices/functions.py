@@ -21,15 +21,18 @@ TENSORS_MOVED: MappingProxyType[str, float] = MappingProxyType(
         2,
         """neg pow sqrt rsqrt exp log sin cos erf tanh sigmoid silu gelu relu where compare copy
         cast dropout dropout_backward softmax fused_softmax log_softmax layer_norm rms_norm
-        embedding nll_loss cross_entropy""",
+        embedding nll_loss cross_entropy clamped_halves expert_bias expert_bias_backward
+        causal_conv""",
     )
     | _moving(
         3,
         """add sub mul div scatter_add softmax_backward fused_softmax_backward log_softmax_backward
         layer_norm_backward rms_norm_backward gelu_backward relu_backward silu_backward
         tanh_backward sigmoid_backward nll_loss_backward cross_entropy_backward
-        embedding_backward""",
+        embedding_backward clamped_halves_backward causal_conv_backward""",
     )
+    # states of chunks are written, passed on and read in fp32 beside inputs and outputs
+    | {"chunk_scan": 11.5, "chunk_scan_backward": 26}
     | {"causal_softmax": 1.5, "causal_softmax_backward": 2.0}
     | _moving(1, "layer_norm_sums rms_norm_sums")
     | _moving(2, "layer_norm_apply rms_norm_apply layer_norm_backward_sums rms_norm_backward_sums")

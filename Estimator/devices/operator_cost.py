@@ -374,9 +374,8 @@ class DeviceModel(OperatorCostModel):
             each = self._stream(
                 made.bytes.value * operator.vector[0].elements / made.kernels.value, ()
             )
-            return each.times(int(made.kernels.value)) + self._one_by_one(
-                replace(operator, vector=operator.vector[1:])
-            )
+            behind = replace(operator, vector=operator.vector[1:])
+            return each.times(int(made.kernels.value)) + self._behind_composed(behind)
         if operator.kind is OperatorKind.REDUCTION and functions:
             if operator.reads and operator.reads[0].shape:
                 row_bytes = operator.reads[0].shape[-1] * _element_bytes(operator)
@@ -393,6 +392,20 @@ class DeviceModel(OperatorCostModel):
             share = self.software.grouped.permutation.value
             return self._launched(0.0, traffic / (share * self.device.memory.bandwidth.value))
         return self._stream(traffic, functions)
+
+    def _behind_composed(self, operator: Operator) -> KernelTime:
+        """Vector work behind a function of several kernels: one by one, or all in one kernel, where
+        no library does it within another."""
+        if self.software.eager:
+            return self._one_by_one(operator)
+        size = _element_bytes(operator)
+        tails = [
+            traffic_bytes(work.function, work.elements, size)
+            for work in operator.vector
+            if work.function not in self.software.fused_tails
+        ]
+        functions = tuple(work.function for work in operator.vector)
+        return self._stream(max(tails), functions) if tails else KernelTime()
 
     def _in_steps(self, operator: Operator) -> float:
         """Seconds of vector units in what decomposes, solves or transforms in steps; nothing is

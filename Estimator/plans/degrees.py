@@ -518,6 +518,22 @@ class PlanHeader:
             usual=(ExpertOverlap.NONE,),
         ),
     ] = None
+    expert_load: Annotated[
+        float,
+        Axis(
+            "rows of tokens that the busiest device of an expert-parallel group gets, over their "
+            "mean: 1 where routing is balanced, 1.5 of untrained routers; experts that are padded "
+            "to a capacity get their capacity factor",
+            "1",
+            most=64,
+            title="load of the busiest experts",
+            of_degree="ep",
+            phrase="the busiest experts get {} times the mean",
+            decides_first=Decides.GRAPH,
+            values=float,
+            usual=1.0,
+        ),
+    ] = 1.0
     stage_cuts: Annotated[
         StageCuts,
         Axis(
@@ -673,4 +689,5 @@ class UniformPlan(Degrees, PlanHeader):
             self.tp2,
             self.exchange if self.sequence_devices > 1 else KeyExchange.GATHER,
             self.stage_cuts,
+            self.expert_load if self.ep > 1 else 1.0,
         )

@@ -23,7 +23,7 @@ from phaze_common.records import to_record
 LATER = frozenset(
     {
         *("stage_cuts", "state_formats", "etp"),
-        *("cuda_graphs", "dispatcher", "dispatch_fp8", "overlap_experts"),
+        *("cuda_graphs", "dispatcher", "dispatch_fp8", "overlap_experts", "expert_load"),
     }
 )
 PARALLEL = ("tp", "tp2", "cp", "ep", "dp", "pp")

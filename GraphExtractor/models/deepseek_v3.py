@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from GraphExtractor.graph_key import GraphKey
@@ -113,6 +114,21 @@ class DeepseekV3(LlamaLikeFamily):
         return model
 
 
+_deepseek_v2 = partial(
+    DeepseekV3,
+    dense_layers=1,
+    hidden=5120,
+    heads=128,
+    ffn=12288,
+    expert_ffn=1536,
+    experts=160,
+    chosen=6,
+    chosen_groups=3,
+    shared=2,
+    vocabulary=102400,
+    sequence_length=4096,
+)
+
 MODELS: Mapping[str, ModelFamily] = {
     "deepseek-v3": DeepseekV3(
         layers=61,
@@ -130,6 +146,15 @@ MODELS: Mapping[str, ModelFamily] = {
         published_active_count=37_552_282_624,
         source="DeepSeek-AI 2024, section 4.2, and the released configuration; counts are the "
         "checkpoint's without its layer 61",
+    ),
+    "deepseek-v2": _deepseek_v2(
+        layers=60,
+        published_parameter_count=235_741_434_880,
+        published_active_count=21_000_000_000,
+        source="DeepSeek-AI 2024, DeepSeek-V2, section 3.1.2, and the released configuration",
+    ),
+    "deepseek-v2-4-layers": _deepseek_v2(
+        layers=4, source="DeepSeek-V2's first layers, as SimuMax 4dcaae5 measures them (examples)"
     ),
     "kimi-k2": DeepseekV3(
         layers=61,

@@ -18,6 +18,7 @@ from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily
 from GraphExtractor.models.bert import Bert, MegatronBert
 from GraphExtractor.models.bloom import Bloom
 from GraphExtractor.models.gpt import Gpt
+from GraphExtractor.models.gpt_moe import GptMoe
 from GraphExtractor.models.llama import Llama
 from GraphExtractor.models.mixtral import Mixtral
 from GraphExtractor.models.mpt import Mpt
@@ -75,6 +76,7 @@ _FAMILIES = (
     _Family("bert", Bert, 30522, 512),
     _Family("megatronbert", MegatronBert, 29056, 512),
     _Family("qwen3", Qwen3, 151936, 4096, True, {"tied": 0, "head_width": 128}),
+    _Family("gptmoe", GptMoe, 50257, 1024, True, {"experts": 8, "chosen": 1}),
     _Family("mixtral", Mixtral, 32000, 4096, True, {"head_width": 0, "experts": 8, "chosen": 2}),
     _Family(
         "qwen3moe", Qwen3Moe, 151936, 4096, True, {"head_width": 128, "experts": 128, "chosen": 8}

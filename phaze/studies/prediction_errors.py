@@ -34,9 +34,9 @@ def time_intervals(
     if device is None or device.profile is not None:
         return ()
     measured = device.evidence is Evidence.MEASURED
-    mixture, software = find_model(model).is_mixture, records.software.name
-    predicted = Predicted(device.name, software, devices, measured, mixture, device.spread)
-    return intervals_of_time(load_residuals(), predicted, seconds)
+    predicted = Predicted(device.name, records.software.name, devices, measured, device.spread)
+    residuals = load_residuals(experts=find_model(model).is_mixture)
+    return intervals_of_time(residuals, predicted, seconds)
 
 
 def error_between_plans() -> float:

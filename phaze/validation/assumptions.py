@@ -127,6 +127,16 @@ class Words:
 
 
 @dataclass(frozen=True)
+class Routing:
+    """How experts are loaded in runs that say ``pattern`` in their notes or as their source: what
+    the busiest device gets, over the mean."""
+
+    pattern: str
+    load: float
+    reason: str
+
+
+@dataclass(frozen=True)
 class NamedModel:
     """The family of models whose names have ``pattern``; None for models that cannot be
     predicted."""
@@ -178,6 +188,7 @@ class Assumptions:
     published_names: tuple[PublishedName, ...]
     published_plans: tuple[PublishedPlan, ...]
     other_trainings: tuple[Words, ...]
+    routing: tuple[Routing, ...]
     not_priced: tuple[Words, ...]
     models: tuple[NamedModel, ...]
     clusters: tuple[NamedCluster, ...]

@@ -28,6 +28,12 @@ _BATCHES = re.compile(
 _DELAYED = re.compile(
     r"(?<!no )delayed wgrad|delay_wgrad_compute=true|a2a overlap on", re.IGNORECASE
 )
+# graphs of whole iterations, by what recipes of Megatron-Bridge call them or print of them: their
+# helpers set both too, whatever stood there before (perf_recipes/qwen/common.py,
+# _enable_hybridep_full_iteration_mxfp8; as gpt_oss and deepseek, at 067f987)
+_WHOLE_ITERATION = re.compile(
+    r"full_iter\w*_(?:fp8mx|mxfp8)\w*|hybridep\b.*\bcuda_graph_impl=full_iteration", re.IGNORECASE
+)
 _SHARED = re.compile(r"shared[-_ ]expert[-_ ]overlap(?!=false| off)", re.IGNORECASE)
 _FP8 = re.compile(r"\bfp8 dispatch|\bdispatch(?:ed|es)?(?: of tokens)? in fp8", re.IGNORECASE)
 
@@ -35,13 +41,19 @@ _FP8 = re.compile(r"\bfp8 dispatch|\bdispatch(?:ed|es)?(?: of tokens)? in fp8", 
 def dispatcher_in(*texts: str) -> Dispatcher | None:
     """The dispatcher that is named first in this order of dispatchers; None where none is."""
     said = "; ".join(texts)
-    return next((each for each, words in _DISPATCHERS.items() if words.search(said)), None)
+    named = (each for each, words in _DISPATCHERS.items() if words.search(said))
+    return next(named, Dispatcher.HYBRIDEP if _WHOLE_ITERATION.search(said) else None)
 
 
 def expert_overlap_in(*texts: str) -> ExpertOverlap | None:
     """What runs beside the exchange; None where nothing is said of it."""
     said = "; ".join(texts)
     off = _OFF.search(said) is not None
+    if (
+        _WHOLE_ITERATION.search(said)
+        and "overlap_moe_expert_parallel_comm=false" not in said.lower()
+    ):
+        return ExpertOverlap.DELAYED
     if _BATCHES.search(_OFF.sub("", said)):
         return ExpertOverlap.DELAYED if _DELAYED.search(said) else ExpertOverlap.BATCHES
     if _SHARED.search(said):

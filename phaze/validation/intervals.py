@@ -6,11 +6,14 @@ independent samples; sources are. Logarithms of measured over predicted are take
 around a mean of their source, and these means around one of all sources. A run of a source that
 nobody has seen has the variance of the means, of their mean and of a run within its source, with as
 many degrees of freedom as sources less one (Student). Beyond what was measured it is wider.
+Mixtures of experts have residuals of their own: errors of dense models say little of theirs.
+Releases of one table are relatives, so a source is left out with all of its releases.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -25,8 +28,10 @@ from phaze_common import file_formats
 from phaze_common.records import read_yaml, to_record
 
 RESIDUALS = Path(__file__).with_name("residuals.yaml")
+RESIDUALS_OF_EXPERTS = Path(__file__).with_name("residuals_of_experts.yaml")
 NOMINAL = (0.8, 0.9)
 FEWEST_SOURCES = 3
+_RELEASE = re.compile(r"\s*\bv?\d+(?:\.\d+)+\b")
 
 
 @dataclass(frozen=True)
@@ -47,15 +52,13 @@ class Widening:
     """Standard deviations of a logarithm by which an interval widens beyond what was measured (in
     quadrature).
 
-    ``scale`` is for every doubling of the devices of the largest run, ``experts`` for models of
-    which there is no run.
+    ``scale`` is for every doubling of the devices of the largest run.
     """
 
     device: float
     data_sheet: float
     software: float
     scale: float
-    experts: float
     source: str
 
 
@@ -73,9 +76,9 @@ class Residuals:
 class Predicted:
     """What decides how sure a prediction is.
 
-    ``measured``: the constants of the device come from measurements of it. ``experts``: the model
-    has some. ``sites`` is the standard deviation of what products on the device sustain, among
-    sites that have it. ``choice`` is the standard deviation of the logarithm of time among plans of which one
+    ``measured``: the constants of the device come from measurements of it. ``sites`` is the
+    standard deviation of what products on the device sustain, among sites that have it, ``choice``
+    that of the logarithm of time among plans of which one
     had to be chosen.
     """
 
@@ -83,7 +86,6 @@ class Predicted:
     software: str
     devices: int
     measured: bool
-    experts: bool = False
     sites: float = 0.0
     choice: float = 0.0
     choice_reason: str = ""
@@ -106,10 +108,17 @@ class Interval:
 
 
 @cache
-def load_residuals() -> Residuals:
-    """The residuals that ship, of the runs that ship."""
-    current = file_formats.RESIDUALS.current(read_yaml(RESIDUALS), str(RESIDUALS))
-    return to_record(Residuals, current, str(RESIDUALS))
+def load_residuals(*, experts: bool = False) -> Residuals:
+    """The residuals that ship: of the runs that ship, or of published runs of mixtures of
+    ``experts``."""
+    path = RESIDUALS_OF_EXPERTS if experts else RESIDUALS
+    current = file_formats.RESIDUALS.current(read_yaml(path), str(path))
+    return to_record(Residuals, current, str(path))
+
+
+def family_of(source: str) -> str:
+    """A source without the numbers of its release."""
+    return _RELEASE.sub("", source)
 
 
 def interval(residuals: Residuals, predicted: Predicted | None, nominal: float) -> Interval | None:
@@ -162,9 +171,6 @@ def _beyond(residuals: Residuals, predicted: Predicted | None) -> tuple[list[str
     if predicted.devices > most:
         reasons.append(f"{predicted.devices:,} devices, the largest run has {most:,}")
         more += (widening.scale * math.log2(predicted.devices / most)) ** 2
-    if predicted.experts:
-        reasons.append("no such run of a model with experts")
-        more += widening.experts**2
     if predicted.sites:
         reasons.append(f"sites with {predicted.device} differ by {predicted.sites:.0%}")
         more += predicted.sites**2
@@ -192,8 +198,9 @@ class Coverage:
 
 
 def coverage(runs: Sequence[RunResult]) -> tuple[Coverage, ...]:
-    """Coverage of sources and of runs with each source left out in turn; nothing where there are
-    too few."""
+    """Coverage of sources and of runs with each source left out in turn, with all its releases;
+    nothing where there are too few."""
+    runs = [replace(each, source=family_of(each.source)) for each in runs]
     every = residuals_of(runs, load_residuals().widening)
     known, found = _known(runs), []
     for nominal in NOMINAL if len(every.sources) > FEWEST_SOURCES else ():
@@ -238,8 +245,9 @@ def run_intervals(
 
 
 def without(residuals: Residuals, source: str) -> Residuals:
-    """``residuals`` of the other sources."""
-    others = tuple(each for each in residuals.sources if each.source != source)
+    """``residuals`` of the other sources, of which no release of ``source`` is one."""
+    family = family_of(source)
+    others = tuple(each for each in residuals.sources if family_of(each.source) != family)
     return replace(residuals, sources=others)
 
 

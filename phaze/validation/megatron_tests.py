@@ -81,7 +81,7 @@ class MegatronTest:
         return PublishedRow(
             line=self.line,
             source=SOURCE,
-            model=self.test,
+            model=self._mixture or self.test,
             layers=self.layers,
             hidden=self.hidden,
             heads=self.heads,
@@ -108,9 +108,25 @@ class MegatronTest:
         )
 
     @property
+    def _mixture(self) -> str:
+        """GPT's blocks with experts, by their sizes: tests that give an ffn besides have gates and
+        attention of other kinds."""
+        sizes = self.layers, self.hidden, self.heads, self.experts
+        if not self.test.startswith("moe/gpt3_") or self.ffn is not None or None in sizes:
+            return ""
+        ffn = self.moe_ffn or 4 * (self.hidden or 0)
+        return (
+            f"gptmoe:layers={self.layers},hidden={self.hidden},heads={self.heads},ffn={ffn},"
+            f"experts={self.experts},chosen={self.topk or 2},vocabulary={GPT_VOCABULARY}"
+        )
+
+    @property
     def _is_eager(self) -> bool:
-        """Whether its scores are in memory, as blocks of Megatron-LM's own have them, and those of
-        the Transformer Engine where a test says so."""
+        """Whether its scores are in memory, as blocks of Megatron-LM's own and tests of experts
+        have them (``attention-backend: unfused``), and those of the Transformer Engine where a test
+        says so."""
+        if self._mixture:
+            return True
         if _UNFUSED.match(self.test) is None:
             return self.test.startswith("bert/")
         is_local = self.test.startswith("gpt/gpt3_mcore_") and "_te_" not in self.test

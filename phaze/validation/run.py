@@ -136,9 +136,7 @@ class _Validator:
         check_possible(measured_s, best, device)
         predicted = best.iteration
         is_measured = device.evidence is Evidence.MEASURED
-        sure = Predicted(
-            device.name, software, degrees.devices, is_measured, model.experts, device.spread
-        )
+        sure = Predicted(device.name, software, degrees.devices, is_measured, device.spread)
         run_on = model.name, sequence_length, device.name, software, cluster.name
         memory_bytes = _memory_bytes(predicted, run.memory_kind)
         return RunResult(
@@ -159,7 +157,8 @@ class _Validator:
             memory=MemoryParts.of(predicted, device.memory.capacity.value),
             unstated=best.unstated,
             time_intervals=run_intervals(
-                load_residuals(), run.source, sure, predicted.iteration_s, best.unstated
+                load_residuals(experts=model.experts),
+                *(run.source, sure, predicted.iteration_s, best.unstated),
             ),
         )
 

@@ -62,6 +62,7 @@ def possible_plans(
         dispatcher=run.dispatcher,
         dispatch_fp8=bool(run.dispatch_fp8),
         overlap_experts=run.overlap_experts,
+        expert_load=run.expert_load or 1.0,
         cuda_graphs=run.cuda_graphs or CudaGraphs.NONE,
         interleave=(run.interleave or 1) if degrees.pp > 1 else 1,
         state_formats=StateFormats(

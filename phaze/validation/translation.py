@@ -189,7 +189,9 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
     unit, memory_kind = memory_in(row.notes)
     model = _named_model(row, rules, notes)
     listed, named = is_listed(model), None
-    spelled = None if listed or model == row.model else parse_dimensions(model)
+    spelled = None if listed else parse_dimensions(model)
+    if spelled is not None and model == row.model and not spelled.experts:
+        spelled = None  # as its sizes are, which stand in columns too
     mixture = spelled is not None and spells_more(spelled)
     if not mixture and not (listed and _has_no_other_width(row, model)):
         named = first_found(rules.models, row.model)
@@ -229,6 +231,7 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
         dispatcher=dispatcher_in(row.overlap, row.notes),
         dispatch_fp8=dispatch_fp8_in(row.overlap, row.notes),
         overlap_experts=expert_overlap_in(row.overlap, row.notes),
+        expert_load=_expert_load(row, rules, notes) if row.degrees.ep else None,
         gradient_bytes=gradient_bytes_in(f"{row.precision}; {row.notes}"),
         fp8_weights=False if scales_blocks(row.precision) else None,
         degrees=row.degrees,
@@ -241,6 +244,15 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
         notes=row.notes,
         **{name: value for name, (_, value) in words.items()},  # type: ignore[arg-type]
     )
+
+
+def _expert_load(row: PublishedRow, rules: Assumptions, notes: Notes) -> float | None:
+    """What the busiest device with experts gets, over the mean, by what is said of routing."""
+    found = first_found(rules.routing, f"{row.overlap}; {row.notes}; {row.model}", row.source)
+    if found is None:
+        return None
+    notes.assume("routing", f"{found.reason}: {found.load:g} times the mean")
+    return found.load
 
 
 def _named_model(row: PublishedRow, rules: Assumptions, notes: Notes) -> str:

@@ -196,6 +196,7 @@ class TypedRun:
     dispatcher: Dispatcher | None = None
     dispatch_fp8: bool | None = None
     overlap_experts: ExpertOverlap | None = None
+    expert_load: Annotated[float | None, _at_most(64.0, "a load, at most 64")] = None
     cuda_graphs: CudaGraphs | None = None
     degrees: StatedDegrees = NO_DEGREES
     interleave: int | None = None

@@ -55,6 +55,7 @@ BESIDE: Mapping[str, Mapping[str, Any]] = {
     "dispatcher": {"ep": 2},
     "dispatch_fp8": {"ep": 2},
     "overlap_experts": {"ep": 2},
+    "expert_load": {"ep": 2},
 }
 # Another value of each axis.
 ANOTHER: Mapping[str, Mapping[str, Any]] = {
@@ -88,6 +89,7 @@ ANOTHER: Mapping[str, Mapping[str, Any]] = {
     "dispatcher": {"dispatcher": Dispatcher.DEEPEP},
     "dispatch_fp8": {"dispatch_fp8": True},
     "overlap_experts": {"overlap_experts": ExpertOverlap.BATCHES},
+    "expert_load": {"expert_load": 1.5},
     "gradient_dtype": {"state_formats": StateFormats(gradient_dtype=StateDtype.BF16)},
     "moment_dtype": {"state_formats": StateFormats(moment_dtype=MomentDtype.BF16)},
     "main_weight_dtype": {"state_formats": StateFormats(main_weight_dtype=StateDtype.BF16)},

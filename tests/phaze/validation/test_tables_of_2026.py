@@ -11,6 +11,7 @@ from unpriced import no_plan_of_ours
 
 from GraphExtractor.models.dimensions import parse_dimensions
 from phaze.validation.assumptions import Assumptions, Notes
+from phaze.validation.intervals import family_of
 from phaze.validation.megatron_tests import GPT_VOCABULARY, SOURCE
 from phaze.validation.published_words import memory_in, recompute_in
 from phaze.validation.records import ValidationReport
@@ -24,7 +25,7 @@ from phaze_common.choices import Attention, ExpertWidth, MomentDtype, Precision,
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
 from phaze_common.units import GIB
-from scripts.run_errors import family_of, figures
+from scripts.run_errors import figures
 
 TEST = {  # a test of Megatron-LM as its table has it
     "test": "gpt/gpt3_mcore_te_tp1_pp4_vp1_resume_torch_dist_dist_optimizer",
