@@ -97,12 +97,13 @@ def _plan(run: RunResult) -> RunPlan:
 
 
 def _pair(one: RunResult, other: RunResult) -> ControlledPair | None:
-    """The pair, if one axis alone differs; nothing is learned where a choice was made of it."""
+    """The pair, if one axis alone differs; nothing is learned of one that was chosen."""
     first, second = _plan(one).degrees, _plan(other).degrees
     differing = [
         axis for axis in PLAN_AXES if axis.key not in FOLLOWS and axis.of(first) != axis.of(second)
     ]
-    if len(differing) != 1 or one.unstated or other.unstated:
+    chosen = {each for run in (one, other) if run.unstated for each in run.unstated.settings}
+    if len(differing) != 1 or any(differing[0].key.startswith(each) for each in chosen):
         return None
     axis = differing[0]
     slow, fast = sorted((one, other), key=lambda run: -(run.measured_s or 0.0))
