@@ -32,6 +32,7 @@ from phaze_common.choices import (
     StageCuts,
     TensorLayout,
 )
+from phaze_common.recompute_modules import RecomputedModules
 from phaze_common.setting_fields import BOTH, EVALUATE, SEARCH, Axis, Decides, Hardware, Shorthand
 from phaze_common.settings import Kind
 
@@ -262,9 +263,12 @@ class Degrees(Layout):
         ),
     ] = 1
     recompute: Annotated[
-        Recompute,
+        Recompute | RecomputedModules,
         Axis(
-            "activation recomputation",
+            "activation recomputation: of nothing, of core attention, of whole layers, or of "
+            "modules by the names of Megatron-LM (core_attn, mla_up_proj, mlp, moe, moe_act, "
+            "layernorm, shared_experts), as moe_act+layernorm; second_products for all but "
+            "attention and every second product",
             "all",
             "none",
             takes_all=True,

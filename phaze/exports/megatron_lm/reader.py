@@ -33,6 +33,7 @@ from phaze.settings.graph_words import graphs_of, older_switches
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
 from phaze_common.choices import CudaGraphs, Dispatcher, ExpertWidth, GroupOrder
 from phaze_common.errors import InputError
+from phaze_common.recompute_modules import known_modules
 
 PROGRAM = "Megatron-LM"
 # --cp-comm-type
@@ -248,12 +249,10 @@ def _recompute(flags: Flags, pp: int) -> str:
         others = "selective or full, or leave it out, or give --recompute"
         raise flags.refused(name, granularity, others)
     if granularity == "selective":
-        others = ", ".join(sorted({*modules} - {"core_attn"}))
-        if others:
-            flags.untold["recompute-modules"] = (
-                f"{others}: computed twice, beside or instead of the scores"
-            )
-        return "selective" if "core_attn" in modules else "none"
+        known, unknown = known_modules(modules)
+        if unknown:
+            flags.untold["recompute-modules"] = f"{', '.join(unknown)}: computed twice"
+        return known
     if granularity == "full" and method == "block":
         if not flags.has("recompute-num-layers"):
             raise InputError(

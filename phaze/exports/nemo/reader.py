@@ -34,6 +34,7 @@ from phaze.settings.graph_words import graphs_of, older_switches
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
 from phaze_common.choices import CudaGraphs, GroupOrder
 from phaze_common.errors import InputError
+from phaze_common.recompute_modules import known_modules
 from phaze_common.yaml_files import parse_yaml
 
 logger = logging.getLogger(__name__)
@@ -346,10 +347,11 @@ def _recomputed(given: _Given) -> dict[str, object]:
         asked = given.value("model.recompute_granularity")
         raise refused("recompute_granularity", asked, "full or selective")
     modules = given.value("model.recompute_modules")
-    if granularity == "selective" and isinstance(modules, list) and modules != ["core_attn"]:
-        given.untold["model.recompute_modules"] = (
-            "these modules are recomputed; core attention alone is priced so"
-        )
+    if granularity == "selective" and isinstance(modules, list):
+        known, others = known_modules(map(str, modules))
+        if others:
+            given.untold["model.recompute_modules"] = f"{', '.join(others)}: computed twice"
+        return {"recompute": known}
     return {"recompute": granularity}
 
 

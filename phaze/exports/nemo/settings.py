@@ -22,6 +22,7 @@ from phaze.exports.megatron_lm.limits import pipeline_inner
 from phaze.exports.options import Option, options
 from phaze.exports.shape import Positions
 from phaze_common.choices import CudaGraphs, Precision
+from phaze_common.recompute_modules import RecomputedModules
 
 FORMATS = {
     Precision.BF16: "bfloat16",
@@ -105,6 +106,10 @@ def model_settings(launch: Launch) -> Iterator[Option]:
     elif degrees.recompute is Recompute.SELECTIVE:
         yield Option("recompute_granularity", "'selective'", "the plan recomputes")
         yield Option("recompute_modules", "['core_attn']", "core attention alone")
+    elif isinstance(degrees.recompute, RecomputedModules):
+        yield Option("recompute_granularity", "'selective'", "the plan recomputes")
+        names = [each.value for each in degrees.recompute.names]
+        yield Option("recompute_modules", repr(names), "modules of layers")
     backend = f"AttnBackend.{BACKENDS[plan.attention]}"
     yield Option("attention_backend", backend, f"the plan's attention {plan.attention.value}")
     graphs = degrees.cuda_graphs
