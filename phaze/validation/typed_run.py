@@ -82,7 +82,7 @@ def _recompute(text: str) -> Recomputation:
     try:
         return recompute_of(text)
     except InputError as error:
-        raise ValueError(f"none, selective, full or modules, as {EXAMPLE}") from error
+        raise ValueError(f"one of none, selective, full, or modules, as {EXAMPLE}") from error
 
 
 def _number(text: str) -> float:
