@@ -296,6 +296,21 @@ class Degrees(Layout):
             usual=(0,),
         ),
     ] = 0
+    shard_groups: Annotated[
+        int,
+        Axis(
+            "groups of replicas within each of which ZeRO divides what it shards (HSDP's "
+            "dp_replicate, Megatron-LM's distributed-optimizer instances); gradients are summed "
+            "over the groups besides",
+            "1",
+            most=2**20,
+            modes=EVALUATE,
+            title="groups of shards",
+            phrase="ZeRO within each of {} groups",
+            values=int,
+            usual=1,
+        ),
+    ] = 1
     offload: Annotated[
         Offload,
         Axis(
@@ -336,8 +351,8 @@ class Degrees(Layout):
 
     @property
     def sharding(self) -> int:
-        """The ZeRO stage that has an effect: 0 where one device has all copies."""
-        return self.zero_stage if self.copies > 1 else 0
+        """The ZeRO stage that has an effect: 0 where one device has all copies of a group."""
+        return self.zero_stage if self.copies > self.shard_groups else 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,7 +105,8 @@ def _check_designed(request: Request) -> None:
             "beside its collectives wherever their schedule lets them; leave overlap_tensor out"
         )
     plan = request.plan
-    named = [each for each in plan.recompute if isinstance(each, RecomputedModules)]
+    listed = (each for value in vars(plan).values() if isinstance(value, tuple) for each in value)
+    named = [each for each in listed if isinstance(each, RecomputedModules)]
     if named:
         raise InputError(
             f"recompute has {named[0]}, but a designed accelerator recomputes nothing, core "

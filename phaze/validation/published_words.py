@@ -95,6 +95,9 @@ _ADDED_APART = re.compile(
     r"no[- ]gradient[- ]accumulation[- ]fusion|gradients (?:are )?added apart"
 )
 
+_SHARED_BY = re.compile(r"(?:sharded )?over (\d+) (?:ranks|replicas)|\bzero1 ?= ?(\d+)")
+_INSTANCES = re.compile(r"(\d+) (?:distributed[- ]optimi[sz]er instances|groups of shards)")
+
 
 def is_nothing(text: str) -> bool:
     """Whether a cell says that nothing is known."""
@@ -272,3 +275,13 @@ def fused_gradients_in(text: str) -> bool | None:
     """False where a text says that products do not add to the sums of gradients themselves; None
     where it says nothing."""
     return False if _ADDED_APART.search(text.lower()) else None
+
+
+def sharing_in(text: str) -> tuple[int | None, int | None]:
+    """Devices over which an optimizer is sharded where these are not all replicas, and the number
+    of such groups, as far as a text says them."""
+    devices, groups = _SHARED_BY.search(text.lower()), _INSTANCES.search(text.lower())
+    return (
+        None if devices is None else int(devices[1] or devices[2]),
+        None if groups is None else int(groups[1]),
+    )

@@ -65,6 +65,7 @@ def possible_plans(
         overlap_experts=run.overlap_experts,
         cuda_graphs=run.cuda_graphs or CudaGraphs.NONE,
         interleave=(run.interleave or 1) if degrees.pp > 1 else 1,
+        shard_groups=run.shard_groups or 1,
         state_formats=StateFormats(
             moment_dtype=run.moment_dtype,
             main_weight_dtype=run.main_weight_dtype,

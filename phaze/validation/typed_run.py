@@ -217,6 +217,7 @@ class TypedRun:
     recompute: Annotated[Recompute | RecomputedModules | None, Column(_recompute)] = None
     sequence_parallel: bool | None = None
     zero_stage: Annotated[int | None, _few((0, 1, 2, 3))] = None
+    shard_groups: int | None = None
     iteration_s: Annotated[float | None, _at_most(MOST_MEASURED["iteration_s"])] = None
     tflops_per_device: Annotated[float | None, _at_most(MOST_MEASURED["tflops_per_device"])] = None
     mfu: Annotated[float | None, _at_most(1.0, "a fraction, at most 1")] = None

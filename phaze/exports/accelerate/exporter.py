@@ -219,6 +219,7 @@ REFUSALS = (
     refusals.two_axes,
     partial(refusals.pipeline, program=NAME),
     refusals.cut_layers,
+    refusals.shard_groups,
     partial(refusals.experts, program=NAME),
     partial(refusals.cuda_graphs, program=NAME),
     partial(refusals.sequence_parallel, program=NAME),

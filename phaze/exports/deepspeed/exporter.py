@@ -270,6 +270,7 @@ REFUSALS = (
     refusals.two_axes,
     partial(refusals.pipeline, program="DeepSpeed's file"),
     refusals.cut_layers,
+    refusals.shard_groups,
     _sequences,
     partial(refusals.experts, program="its file"),
     partial(refusals.cuda_graphs, program="its file"),

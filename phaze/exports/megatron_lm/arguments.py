@@ -196,6 +196,9 @@ def _memory(launch: Launch) -> Iterator[Option]:
     if stage > 0:
         why = f"ZeRO {stage}: replicas divide the optimizer state"
         yield Option("use-distributed-optimizer", "", why)
+    if launch.degrees.shard_groups > 1:
+        groups, why = launch.degrees.shard_groups, "groups of replicas that each hold all shards"
+        yield Option("num-distributed-optimizer-instances", groups, why)
     if stage > 1:
         divided = "gradients" if stage == 2 else "gradients and weights"
         yield from options(f"""

@@ -97,6 +97,9 @@ def read(
     settings["recompute"] = _recompute(flags, pp)
     settings["sequence_parallel"] = flags.has("sequence-parallel") and tp > 1
     settings["zero_stage"] = _zero_stage(flags)
+    groups = flags.number("num-distributed-optimizer-instances", 1)
+    if groups > 1 and settings["zero_stage"] == 1:
+        settings["shard_groups"] = groups
     settings |= _formats(flags)
     settings["attention"] = "eager" if _is_eager(flags) else "flash"
     settings["overlap_gradients"] = flags.has("overlap-grad-reduce")

@@ -333,7 +333,11 @@ def _sharding(given: _Given) -> dict[str, object]:
         return {"zero_stage": stages[strategy]}
     names = ("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer")
     if given.first(*names) is not None:
-        return {"zero_stage": int(given.flag(*names))}
+        found: dict[str, object] = {"zero_stage": int(given.flag(*names))}
+        groups = str(given.value("ddp.num_distributed_optimizer_instances") or 1)
+        if groups.isdecimal() and groups != "1":
+            found["shard_groups"] = int(groups)
+        return found
     name = given.text("optimizer.name")
     distributed = name.startswith("distributed_") or name == "mcore_distributed_optim"
     return {"zero_stage": int(distributed)} if name else {}

@@ -177,6 +177,9 @@ def records(launch: Launch) -> Iterator[Record]:
             use_megatron_fsdp True # ZeRO {stage}: replicas divide more than the optimizer state
             data_parallel_sharding_strategy {SHARDING[stage]!r} # what that stage divides
         """))  # fmt: skip
+    if degrees.shard_groups > 1:
+        name, groups = "num_distributed_optimizer_instances", degrees.shard_groups
+        sharded = (Option(name, groups, "groups of replicas that each hold all shards"),)
     yield record("ddp", "DistributedDataParallelConfig", f"""
         use_distributed_optimizer {stage > 0} # ZeRO {stage}: whether replicas divide the optimizer state
         overlap_grad_reduce {launch.overlap_gradients} # priced so: gradients reduced behind the backward pass

@@ -166,6 +166,7 @@ def files(launch: Launch) -> tuple[ExportedFile, ...]:
 REFUSALS = (
     refusals.two_axes,
     refusals.cut_layers,
+    refusals.shard_groups,
     partial(refusals.cuda_graphs, program="it"),
     _model,
     _training,
