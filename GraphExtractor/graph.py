@@ -62,7 +62,8 @@ class Keeping:
     hand autograd tensors with nothing in them, one of each shape among the weights of a block for
     good, and one of the head while it works. The allocator takes ``spare`` of activations and
     temporaries more. ``by_weight``: what is gathered and reduced whole is a weight at a time, not a
-    layer.
+    layer. A loss whose logits tensor-parallel devices divide holds ``parallel_loss`` bytes of each
+    at once, beyond what it keeps.
     """
 
     in_fp8: bool = False
@@ -72,6 +73,7 @@ class Keeping:
     fused_gradients: bool = False
     spare: float = 0.0
     by_weight: bool = False
+    parallel_loss: float = 0.0
 
 
 AS_TRACED = Keeping()

@@ -40,6 +40,7 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Members = NDArray[np.bool_]
 EMPTY_GRADIENT_BYTES = 2  # of an element: they have the format of the weights
+DIVIDED_LOSS = "cross_entropy"  # function of a loss over the parts of the vocabulary
 LOSS_GRADIENT = "nll_loss_backward"  # function that makes the gradient of log-probabilities
 
 
@@ -415,7 +416,21 @@ def workspace_bytes(
     """Temporaries, buffers of what streams, and activations restored before backward."""
     temporaries = layer.single_workspace_bytes if keeping.one_by_one else layer.workspace_bytes
     temporaries -= min(temporaries, loss_gradient_bytes(layer)) if keeping.loss_in_place else 0
+    temporaries = max(temporaries, round(keeping.parallel_loss * divided_logits(layer)))
     return temporaries + layer.buffer_bytes(panels) + layer.restored_by(recompute, keeping)
+
+
+def divided_logits(layer: LayerGraph) -> int:
+    """Logits of a device whose loss tensor-parallel devices work out together."""
+    return max(
+        (
+            math.prod(operand.shape)
+            for each in layer.forward.operators
+            if DIVIDED_LOSS in {work.function for work in each.vector}
+            for operand in each.reads
+        ),
+        default=0,
+    )
 
 
 def empty_gradient_bytes(layer: LayerGraph) -> int:
