@@ -48,7 +48,8 @@ _FULL = (_YES - {"with"}) | _words(
 _CHUNKS = re.compile(r"\bv(?:pp?)?\s?[=:]?\s?(\d+)|(\d+)\s?(?:virtual|chunks?|model chunks)")
 _STAGE = re.compile(r"(?:zero|stage)[- ]?([0-3])\b")
 _ZERO_NUMBER = re.compile(r"\bzero(?:[- ]?stage)?[- ]?([0-3])\b")
-_MEGATRON_FSDP = re.compile(r"megatron[- ]fsdp")
+# as a word by itself, not among others
+_MEGATRON_FSDP = re.compile(r"megatron[- ]fsdp|(?:^|[,;] ?)fsdp(?=$|[,;])")
 _DISTRIBUTED_OPTIMIZER = re.compile(
     r"(?<!no )(?<!without )distributed optimi[sz]er|optimi[sz]er states? (?:sharded )?over "
 )
