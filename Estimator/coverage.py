@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from GraphExtractor.graph import LayerGraph, ModelGraph, Operator, OperatorGraph, Recompute
+from GraphExtractor.graph import LayerGraph, ModelGraph, Operator, OperatorGraph
 from phaze_common.array_types import FloatArray
 from phaze_common.errors import InputError
 from phaze_common.numbers import share
+from phaze_common.recompute_modules import Recomputation
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ def times_by_bytes(graph: ModelGraph, known: Collection[str]) -> Mapping[str, in
 
 def priced_by_bytes(
     graph: ModelGraph,
-    recompute: Recompute,
+    recompute: Recomputation,
     known: Collection[str],
     seconds: Callable[[OperatorGraph], FloatArray],
 ) -> tuple[PricedByBytes, ...]:

@@ -32,6 +32,8 @@ from phaze_common.choices import Recompute as Recompute
 from phaze_common.choices import StageCuts as StageCuts
 from phaze_common.choices import TensorLayout as TensorLayout
 from phaze_common.file_formats import GRAPH
+from phaze_common.recompute_modules import Recomputation as Recomputation
+from phaze_common.recompute_modules import RecomputedModules, RecomputeModule
 
 SCHEMA_VERSION = GRAPH.version
 
@@ -60,7 +62,8 @@ class Keeping:
     hand autograd tensors with nothing in them, one of each shape among the weights of a block for
     good, and one of the head while it works. The allocator takes ``spare`` of activations and
     temporaries more. ``by_weight``: what is gathered and reduced whole is a weight at a time, not a
-    layer.
+    layer. A loss whose logits tensor-parallel devices divide holds ``parallel_loss`` bytes of each
+    at once, beyond what it keeps.
     """
 
     in_fp8: bool = False
@@ -70,6 +73,7 @@ class Keeping:
     fused_gradients: bool = False
     spare: float = 0.0
     by_weight: bool = False
+    parallel_loss: float = 0.0
 
 
 AS_TRACED = Keeping()
@@ -125,6 +129,22 @@ class SparseTable:
 
 
 @dataclass(frozen=True)
+class ModuleAgain:
+    """A module of a layer that may be recomputed by itself: the ``operators`` that then run again.
+
+    The layer saves ``less`` bytes less, and of the rest ``less_in_fp8`` and ``less_joined`` less
+    than frameworks that do so save less without it (``Keeping``); ``restored`` are made again.
+    """
+
+    name: RecomputeModule
+    operators: tuple[Operator, ...]
+    less: int
+    less_in_fp8: int
+    less_joined: int
+    restored: int
+
+
+@dataclass(frozen=True)
 class LayerGraph:
     """One distinct layer (per device, i.e. already divided by tp, and its experts by ep).
 
@@ -157,6 +177,29 @@ class LayerGraph:
     sparse_tables: tuple[SparseTable, ...] = ()
     twice_divided_count: int = 0
     single_live_bytes: tuple[int, ...] = ()
+    modules: tuple[ModuleAgain, ...] = ()  # that it has, of those that are recomputed by name
+
+    def again(self, recompute: RecomputedModules) -> tuple[ModuleAgain, ...]:
+        """Those of its modules that ``recompute`` names."""
+        return tuple(each for each in self.modules if each.name in recompute.names)
+
+    def saved_under(self, recompute: Recomputation, keeping: Keeping = AS_TRACED) -> int:
+        """Bytes that one micro-batch leaves for the backward pass under ``recompute``."""
+        if not isinstance(recompute, RecomputedModules):
+            return self.saved.under(recompute, keeping)
+        less = sum(
+            each.less
+            + (each.less_in_fp8 if keeping.in_fp8 else 0)
+            + (each.less_joined if keeping.joined else 0)
+            for each in self.again(recompute)
+        )
+        return self.saved.under(Recompute.NONE, keeping) - less
+
+    def restored_by(self, recompute: Recomputation, keeping: Keeping = AS_TRACED) -> int:
+        """Bytes that ``recompute`` makes again for the backward pass, of one module at a time."""
+        if not isinstance(recompute, RecomputedModules):
+            return self.saved.restored(recompute, keeping)
+        return max((each.restored for each in self.again(recompute)), default=0)
 
     @property
     def workspace_bytes(self) -> int:
@@ -178,7 +221,7 @@ class LayerGraph:
         operators = (*self.forward.operators, *self.backward.operators)
         return max((each.buffer_bytes(panels) for each in operators), default=0)
 
-    def backward_graph(self, recompute: Recompute) -> OperatorGraph:
+    def backward_graph(self, recompute: Recomputation) -> OperatorGraph:
         """Operators of the backward pass; ``forward``, which FULL runs again, is the solver's."""
         return self.backward_selective if recompute is Recompute.SELECTIVE else self.backward
 
@@ -212,8 +255,10 @@ class SharedTensor:
     selective: tuple[int, ...]
     full: tuple[int, ...]
 
-    def kept_by(self, recompute: Recompute) -> tuple[int, ...]:
+    def kept_by(self, recompute: Recomputation) -> tuple[int, ...]:
         """The layers that save it under ``recompute``."""
+        if isinstance(recompute, RecomputedModules):
+            return self.none  # what layers share enters modules
         layers: tuple[int, ...] = getattr(self, recompute)
         return layers
 

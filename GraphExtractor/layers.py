@@ -1,5 +1,7 @@
 """From traced operators to layer graphs: fused DAGs, and the tensors between layers."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -12,6 +14,7 @@ from GraphExtractor.graph import (
     CollectiveGroup,
     LayerGraph,
     LayerTensor,
+    ModuleAgain,
     Operator,
     OperatorGraph,
     OperatorKind,
@@ -22,6 +25,7 @@ from GraphExtractor.graph import (
 from GraphExtractor.linking import linked
 from GraphExtractor.model_work import model_shares
 from GraphExtractor.operators import TracedOperator, readers, traced_operators
+from GraphExtractor.recompute_modules import ModuleValues, less_by, modules_of
 from GraphExtractor.saved import (
     SharedValue,
     less_in_fp8,
@@ -114,7 +118,23 @@ class _LayerMaker:
                 table for value, table in self.tables.items() if value in counts.all
             ),
             single_live_bytes=self._live_bytes(single, held),
+            modules=tuple(
+                self._module(each, layer, operators, builder)
+                for each in modules_of(layer, operators, saved, self.users)
+            ),
         )
+
+    def _module(
+        self,
+        module: ModuleValues,
+        layer: int,
+        operators: tuple[TracedOperator, ...],
+        builder: GraphBuilder,
+    ) -> ModuleAgain:
+        less = less_by(module, layer, self.saved[layer], operators, self.users)
+        groups = fuse(module.operators, self.users)
+        restored = sum(value.bytes for value in module.drops)
+        return ModuleAgain(module.name, builder.again(groups), *less, restored)
 
     def _live_bytes(
         self, passes: Iterable[tuple[Group, ...]], held: frozenset[Value]
@@ -176,6 +196,10 @@ class GraphBuilder:
         return OperatorGraph(
             tuple(self._operator(group) for group in groups), self._edges(groups, groups)
         )
+
+    def again(self, groups: tuple[Group, ...]) -> tuple[Operator, ...]:
+        """Operators of some of the forward pass that run again, numbered as there."""
+        return tuple(self._operator(group) for group in groups)
 
     def selective(
         self, groups: tuple[Group, ...], backward: OperatorGraph, dropped: frozenset[Value]

@@ -35,6 +35,7 @@ from Estimator.profiled.sources import SourceCounts
 from GraphExtractor.graph import Collective, GraphKey, ModelGraph, Operator, Recompute
 from phaze_common.choices import Precision
 from phaze_common.files import code_version, content_key
+from phaze_common.recompute_modules import Recomputation
 from phaze_common.records import to_json
 from Solver.chip_metrics import ChipMetrics, purchase_of, with_links_of
 from Solver.designs.layer_times import attributed_layer_costs, chip_layer_costs
@@ -74,8 +75,8 @@ class PricedGraph:
     """Layer costs of one graph on every configuration, by recomputation mode; ``least`` is what no
     schedule goes below."""
 
-    costs: dict[Recompute, LayerCosts]
-    least: dict[Recompute, LayerCosts]
+    costs: dict[Recomputation, LayerCosts]
+    least: dict[Recomputation, LayerCosts]
 
 
 class Hardware(ABC):
@@ -121,7 +122,7 @@ class Hardware(ABC):
     def price(
         self,
         graph: ModelGraph,
-        modes: Sequence[Recompute],
+        modes: Sequence[Recomputation],
         groups: LayerGroups,
         folder: Path | None,
     ) -> PricedGraph:
@@ -129,13 +130,13 @@ class Hardware(ABC):
         ``folder`` keeps what takes long."""
 
     def model_times(
-        self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]
+        self, graph: ModelGraph, mode: Recomputation, groups: Sequence[LayerGroups]
     ) -> StageTimes | None:
         """What a stage of all layers takes for each of ``groups``, (groups,); None where it is as
         much work as ``price``."""
         return None
 
-    def source_counts(self, graph: ModelGraph, mode: Recompute) -> SourceCounts | None:
+    def source_counts(self, graph: ModelGraph, mode: Recomputation) -> SourceCounts | None:
         """How much of a step was measured; None where nothing is."""
         return None
 
@@ -145,7 +146,7 @@ class Hardware(ABC):
         return None
 
     def by_bytes(
-        self, graph: ModelGraph, mode: Recompute, row: int = 0
+        self, graph: ModelGraph, mode: Recomputation, row: int = 0
     ) -> tuple[PricedByBytes, ...]:
         """The operators of a step that no formula describes; most models have none."""
         if unknown_functions((graph,), self.known_functions):
@@ -166,7 +167,7 @@ class Hardware(ABC):
     @abstractmethod
     def refined(
         self,
-        modes: Sequence[Recompute],
+        modes: Sequence[Recomputation],
         graph: ModelGraph,
         groups: LayerGroups,
         rows: IntArray,
@@ -179,7 +180,7 @@ class Hardware(ABC):
         """The same in another cluster, where that can be."""
         raise NotImplementedError
 
-    def proven(self, graph: ModelGraph, mode: Recompute, groups: LayerGroups) -> LayerCosts:
+    def proven(self, graph: ModelGraph, mode: Recomputation, groups: LayerGroups) -> LayerCosts:
         """Layer costs of ``graph`` up to the largest node limit on every configuration."""
         self.price(graph, (mode,), groups, None)  # whose schedules ``refined`` goes on from
         return self.refined(
@@ -246,7 +247,7 @@ class ExistingDevice(Hardware):
     def price(
         self,
         graph: ModelGraph,
-        modes: Sequence[Recompute],
+        modes: Sequence[Recomputation],
         groups: LayerGroups,
         folder: Path | None,
     ) -> PricedGraph:
@@ -261,7 +262,7 @@ class ExistingDevice(Hardware):
         costs = {mode: self._costs.layer_costs(graph, mode, groups) for mode in modes}
         return PricedGraph(costs, costs)
 
-    def source_counts(self, graph: ModelGraph, mode: Recompute) -> SourceCounts | None:
+    def source_counts(self, graph: ModelGraph, mode: Recomputation) -> SourceCounts | None:
         """How much of a step was measured; None where the device was not profiled."""
         if isinstance(self._model, ProfiledModel):
             return source_counts(step_operators(graph, mode), self._model)
@@ -272,7 +273,7 @@ class ExistingDevice(Hardware):
         return self._model
 
     def model_times(
-        self, graph: ModelGraph, mode: Recompute, groups: Sequence[LayerGroups]
+        self, graph: ModelGraph, mode: Recomputation, groups: Sequence[LayerGroups]
     ) -> StageTimes:
         """What a stage of all layers takes for each of ``groups``."""
         return self._costs.model_times(graph, mode, groups)
@@ -287,7 +288,7 @@ class ExistingDevice(Hardware):
 
     def refined(
         self,
-        modes: Sequence[Recompute],
+        modes: Sequence[Recomputation],
         graph: ModelGraph,
         groups: LayerGroups,
         rows: IntArray,
@@ -296,7 +297,7 @@ class ExistingDevice(Hardware):
         """Layer costs, which no node limit changes."""
         return self.price(graph, modes, groups, None)
 
-    def proven(self, graph: ModelGraph, mode: Recompute, groups: LayerGroups) -> LayerCosts:
+    def proven(self, graph: ModelGraph, mode: Recomputation, groups: LayerGroups) -> LayerCosts:
         """Layer costs of ``graph``."""
         return self.price(graph, (mode,), groups, None).costs[mode]
 
@@ -395,7 +396,7 @@ class DesignedChips(Hardware):
     def price(
         self,
         graph: ModelGraph,
-        modes: Sequence[Recompute],
+        modes: Sequence[Recomputation],
         groups: LayerGroups,
         folder: Path | None,
     ) -> PricedGraph:
@@ -441,7 +442,7 @@ class DesignedChips(Hardware):
 
     def refined(
         self,
-        modes: Sequence[Recompute],
+        modes: Sequence[Recomputation],
         graph: ModelGraph,
         groups: LayerGroups,
         rows: IntArray,
@@ -519,7 +520,7 @@ def _communicates(graph: ModelGraph) -> bool:
     )
 
 
-def _by_mode(scheduled: ScheduledGraph, modes: Sequence[Recompute]) -> PricedGraph:
+def _by_mode(scheduled: ScheduledGraph, modes: Sequence[Recomputation]) -> PricedGraph:
     costs = {mode: chip_layer_costs(scheduled, mode) for mode in modes}
     return PricedGraph(
         costs, {mode: chip_layer_costs(scheduled, mode, least=True) for mode in modes}

@@ -128,6 +128,10 @@ class Software:
     # them
     joins: bool = False
     joined_loss: bool = False  # the loss is one kernel, whatever else is ``eager``
+    # of a logit, held at once by a loss that tensor-parallel devices divide beyond what it keeps;
+    # None: as joined
+    parallel_loss: Annotated[Quantity | None, "bytes"] = None
+    loss_apart: bool = False  # each operator of the loss is a kernel, though others are joined
     # the gradient of the loss takes the place of its softmax: there is none in fp32 besides
     loss_in_place: bool = False
     # products that add to sums of gradients hand on empty tensors of the weights' shapes
@@ -149,7 +153,7 @@ class Software:
     def keeping(self, *, in_fp8: bool) -> Keeping:
         """What it makes of the bytes that a traced step keeps, in fp8 if that is trained in."""
         spare = 0.0 if self.fragmentation is None else self.fragmentation.value
-        one_by_one = self.eager and not self.joined_loss
+        one_by_one = self.loss_apart or (self.eager and not self.joined_loss)
         return Keeping(
             in_fp8,
             self.joins,
@@ -158,6 +162,7 @@ class Software:
             self.fused_gradients,
             spare,
             self.gathers_by_weight,
+            0.0 if self.parallel_loss is None else self.parallel_loss.value,
         )
 
     @property

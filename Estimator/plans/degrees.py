@@ -32,6 +32,7 @@ from phaze_common.choices import (
     StageCuts,
     TensorLayout,
 )
+from phaze_common.recompute_modules import RecomputedModules
 from phaze_common.setting_fields import BOTH, EVALUATE, SEARCH, Axis, Decides, Hardware, Shorthand
 from phaze_common.settings import Kind
 
@@ -266,9 +267,12 @@ class Degrees(Layout):
         ),
     ] = 1
     recompute: Annotated[
-        Recompute,
+        Recompute | RecomputedModules,
         Axis(
-            "activation recomputation",
+            "activation recomputation: of nothing, of core attention, of whole layers, or of "
+            "modules by the names of Megatron-LM (core_attn, mla_up_proj, mlp, moe, moe_act, "
+            "layernorm, shared_experts), as moe_act+layernorm; second_products for all but "
+            "attention and every second product",
             "all",
             "none",
             takes_all=True,
@@ -298,6 +302,21 @@ class Degrees(Layout):
             usual=(0,),
         ),
     ] = 0
+    shard_groups: Annotated[
+        int,
+        Axis(
+            "groups of replicas within each of which ZeRO divides what it shards (HSDP's "
+            "dp_replicate, Megatron-LM's distributed-optimizer instances); gradients are summed "
+            "over the groups besides",
+            "1",
+            most=2**20,
+            modes=EVALUATE,
+            title="groups of shards",
+            phrase="ZeRO within each of {} groups",
+            values=int,
+            usual=1,
+        ),
+    ] = 1
     offload: Annotated[
         Offload,
         Axis(
@@ -338,8 +357,8 @@ class Degrees(Layout):
 
     @property
     def sharding(self) -> int:
-        """The ZeRO stage that has an effect: 0 where one device has all copies."""
-        return self.zero_stage if self.copies > 1 else 0
+        """The ZeRO stage that has an effect: 0 where one device has all copies of a group."""
+        return self.zero_stage if self.copies > self.shard_groups else 0
 
 
 @dataclass(frozen=True, kw_only=True)

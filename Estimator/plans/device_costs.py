@@ -47,6 +47,7 @@ from GraphExtractor.graph import (
     Recompute,
 )
 from phaze_common.choices import CudaGraphs, Dispatcher, ExpertOverlap
+from phaze_common.recompute_modules import Recomputation
 
 HOST = 3  # field of ``PassCosts``
 _FORWARD, _RECOMPUTE, _BACKWARD = "forward", "recompute", "backward"
@@ -147,7 +148,7 @@ class DeviceCosts:
         self._networks: dict[DeviceGroups, GroupNetwork] = {}
 
     def layer_costs(
-        self, graph: ModelGraph, recompute: Recompute, groups: LayerGroups
+        self, graph: ModelGraph, recompute: Recomputation, groups: LayerGroups
     ) -> LayerCosts:
         """Costs of ``graph`` (one configuration) with the ``groups`` that communicate within a
         layer.
@@ -158,7 +159,7 @@ class DeviceCosts:
         return self.costs_by_groups(graph, recompute, [groups])
 
     def costs_by_groups(
-        self, graph: ModelGraph, recompute: Recompute, groups: Sequence[LayerGroups]
+        self, graph: ModelGraph, recompute: Recomputation, groups: Sequence[LayerGroups]
     ) -> LayerCosts:
         """The same with one configuration for each of ``groups``, whose products all run in as many
         panels, and whose graphs replay the same kernels.
@@ -170,7 +171,7 @@ class DeviceCosts:
         return work.costs(recompute, self._networks_of(work, groups))
 
     def model_times(
-        self, graph: ModelGraph, recompute: Recompute, groups: Sequence[LayerGroups]
+        self, graph: ModelGraph, recompute: Recomputation, groups: Sequence[LayerGroups]
     ) -> StageTimes:
         """What a stage of all layers takes for each of ``groups``, arrays of shape (groups,).
 
@@ -214,7 +215,7 @@ class _GraphWork:
     ) -> None:
         self.graph, self._model, self._pass_work = graph, model, works
         self._passes: dict[tuple[str, ModedLayer, int], PassWork] = {}
-        self._sizes: dict[tuple[Recompute, int], LayerSizes] = {}
+        self._sizes: dict[tuple[Recomputation, int], LayerSizes] = {}
         self._totals: dict[tuple[object, ...], PassTotals] = {}
         self._layers = lru_cache(maxsize=None)(partial(moded_layers, graph))
         self.routing = routing_of(graph)
@@ -222,7 +223,7 @@ class _GraphWork:
         self._model_of_ends = model.outside_blocks
         self._keeping = model.software.keeping(in_fp8=model.number_format in REDUCED_FORMATS)
 
-    def costs(self, recompute: Recompute, networks: _Networks) -> LayerCosts:
+    def costs(self, recompute: Recomputation, networks: _Networks) -> LayerCosts:
         """Costs of all layers whose groups communicate over ``networks``."""
         panels = networks.panels
         distinct, _ = self._layers(recompute)
@@ -246,7 +247,7 @@ class _GraphWork:
             accumulation_s=np.broadcast_to(accumulation_s, (len(networks), len(distinct))),
         )
 
-    def model_times(self, recompute: Recompute, networks: _Networks) -> StageTimes:
+    def model_times(self, recompute: Recomputation, networks: _Networks) -> StageTimes:
         """What a stage of all layers takes over each of ``networks``."""
         distinct, sequence = self._layers(recompute)
         times = [(distinct[place], count) for place, count in Counter(sequence).items()]

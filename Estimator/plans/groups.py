@@ -88,10 +88,14 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class DeviceGroups:
-    """Groups alike of a plan: their levels, innermost first, and the first device of each."""
+    """Groups alike of a plan: their levels, innermost first, and the first device of each.
+
+    Over the last ``outer`` of the levels nothing is sharded.
+    """
 
     levels: tuple[GroupLevel | Rectangle, ...]
     starts: tuple[int, ...]
+    outer: int = 0
 
     @property
     def size(self) -> int:
@@ -174,7 +178,7 @@ def replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> DeviceGroup
     ``plan`` begin at ``first``."""
     if isinstance(plan.group_order, Assignment):
         return _rectangle(plan.group_order.over(len(cluster.tiers)).copies)
-    return _evenly(copy_levels(plan), _stages(plan, plan.tp), plan.devices, cluster, first)
+    return _sharing(plan, copy_levels(plan), _stages(plan, plan.tp), cluster, first)
 
 
 def divided_replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> DeviceGroups:
@@ -183,7 +187,27 @@ def divided_replicas(plan: UniformPlan, cluster: Cluster, first: int = 0) -> Dev
         return _rectangle(plan.group_order.over(len(cluster.tiers)).divided_copies)
     inside, outside = divided_levels(plan)
     between = *_stages(plan, plan.expert_tp), *inside
-    return _evenly(outside, between, plan.devices, cluster, first)
+    return _sharing(plan, outside, between, cluster, first)
+
+
+def _sharing(
+    plan: UniformPlan,
+    levels: tuple[GroupLevel, ...],
+    between: tuple[GroupLevel, ...],
+    cluster: Cluster,
+    first: int,
+) -> DeviceGroups:
+    """Groups of ``levels``, of which the outermost ``shard_groups`` devices share no shards."""
+    if plan.shard_groups == 1 or not levels:
+        return _evenly(levels, between, plan.devices, cluster, first)
+    *inner, last = levels
+    part = math.gcd(plan.shard_groups, last.size)
+    apart = GroupLevel(part, last.stride * (last.size // part))
+    within = _used(*inner, GroupLevel(last.size // part, last.stride))
+    inside = _evenly(within, (*between, apart), plan.devices, cluster, first)
+    outside = _evenly(_used(apart), (*between, *within), plan.devices, cluster, first)
+    starts = tuple(sorted({*inside.starts, *outside.starts}))
+    return DeviceGroups((*inside.levels, *outside.levels), starts, len(outside.levels))
 
 
 class GroupNetwork:

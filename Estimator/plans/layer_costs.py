@@ -34,11 +34,13 @@ from GraphExtractor.graph import (
 from GraphExtractor.score_mask import masked_flops, skipped_flops
 from phaze_common.choices import TensorLayout
 from phaze_common.errors import PhazeError
+from phaze_common.recompute_modules import Recomputation, RecomputedModules
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Members = NDArray[np.bool_]
 EMPTY_GRADIENT_BYTES = 2  # of an element: they have the format of the weights
+DIVIDED_LOSS = "cross_entropy"  # function of a loss over the parts of the vocabulary
 LOSS_GRADIENT = "nll_loss_backward"  # function that makes the gradient of log-probabilities
 
 
@@ -204,7 +206,7 @@ class LayerCosts:
     """
 
     graph: ModelGraph
-    mode: Recompute
+    mode: Recomputation
     sizes: LayerSizes
     forward: PassCosts
     recompute: PassCosts
@@ -263,11 +265,11 @@ class ModedLayer:
     """A distinct layer with what is recomputed of it."""
 
     index: int
-    mode: Recompute
+    mode: Recomputation
 
 
 def moded_layers(
-    graph: ModelGraph, recompute: Recompute
+    graph: ModelGraph, recompute: Recomputation
 ) -> tuple[tuple[ModedLayer, ...], tuple[int, ...]]:
     """Distinct layers under ``recompute`` and, for every layer in execution order, which of them it
     is.
@@ -310,7 +312,7 @@ def layer_names(graph: ModelGraph) -> tuple[str, ...]:
 
 
 def layer_sizes(
-    graph: ModelGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED
+    graph: ModelGraph, recompute: Recomputation, panels: int = 1, keeping: Keeping = AS_TRACED
 ) -> LayerSizes:
     """Parameters, bytes and FLOPs of layers whose 2D products run in ``panels`` pieces."""
     distinct, sequence = moded_layers(graph, recompute)
@@ -323,7 +325,7 @@ def layer_sizes(
     # of which one stands beside the work of every layer of a stage, embedding and head too
     empty_bytes = max((empty_gradient_bytes(graph.layers[each]) for each in blocks), default=0)
 
-    def column(value: Callable[[LayerGraph, Recompute, Keeping], float]) -> FloatArray:
+    def column(value: Callable[[LayerGraph, Recomputation, Keeping], float]) -> FloatArray:
         modes = [each.mode for each in distinct]
         values = [value(*each) for each in zip(layers, modes, kept_as, strict=True)]
         return np.array(values, dtype=np.float64)
@@ -352,7 +354,7 @@ def layer_sizes(
         ),
         wide_parameters=np.array(wide, dtype=np.float64),
         tied_parameters=column(lambda layer, mode, kept: layer.tied_count),
-        saved_bytes=more * column(lambda layer, mode, kept: layer.saved.under(mode, kept)),
+        saved_bytes=more * column(lambda layer, mode, kept: layer.saved_under(mode, kept)),
         shared_bytes=more * np.array([tensor.bytes for tensor in graph.shared], dtype=np.float64),
         shared_by=np.array(shared_by, np.bool_).reshape(len(sequence), len(graph.shared)),
         workspace_bytes=more
@@ -409,12 +411,26 @@ def model_flops(operators: Iterable[Operator]) -> float:
 
 
 def workspace_bytes(
-    layer: LayerGraph, recompute: Recompute, panels: int = 1, keeping: Keeping = AS_TRACED
+    layer: LayerGraph, recompute: Recomputation, panels: int = 1, keeping: Keeping = AS_TRACED
 ) -> int:
     """Temporaries, buffers of what streams, and activations restored before backward."""
     temporaries = layer.single_workspace_bytes if keeping.one_by_one else layer.workspace_bytes
     temporaries -= min(temporaries, loss_gradient_bytes(layer)) if keeping.loss_in_place else 0
-    return temporaries + layer.buffer_bytes(panels) + layer.saved.restored(recompute, keeping)
+    temporaries = max(temporaries, round(keeping.parallel_loss * divided_logits(layer)))
+    return temporaries + layer.buffer_bytes(panels) + layer.restored_by(recompute, keeping)
+
+
+def divided_logits(layer: LayerGraph) -> int:
+    """Logits of a device whose loss tensor-parallel devices work out together."""
+    return max(
+        (
+            math.prod(operand.shape)
+            for each in layer.forward.operators
+            if DIVIDED_LOSS in {work.function for work in each.vector}
+            for operand in each.reads
+        ),
+        default=0,
+    )
 
 
 def empty_gradient_bytes(layer: LayerGraph) -> int:
@@ -432,16 +448,18 @@ def loss_gradient_bytes(layer: LayerGraph) -> int:
     )
 
 
-def _recomputed(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
+def _recomputed(layer: LayerGraph, recompute: Recomputation) -> tuple[Operator, ...]:
     """Operators that make outputs again, those of the model's own checkpoints too."""
     made = [each for each in layer.backward.operators if each.yields is Yields.OUTPUT]
     return (*run_again(layer, recompute), *made)
 
 
-def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
+def run_again(layer: LayerGraph, recompute: Recomputation) -> tuple[Operator, ...]:
     """Forward operators that ``recompute`` runs before or in the backward pass."""
     if recompute is Recompute.FULL:
         return layer.forward.operators
+    if isinstance(recompute, RecomputedModules):
+        return tuple(each for module in layer.again(recompute) for each in module.operators)
     if recompute is Recompute.SELECTIVE:
         return tuple(
             each for each in layer.backward_selective.operators if each.phase is Phase.FORWARD
@@ -449,7 +467,7 @@ def run_again(layer: LayerGraph, recompute: Recompute) -> tuple[Operator, ...]:
     return ()
 
 
-def step_operators(graph: ModelGraph, recompute: Recompute) -> Iterator[tuple[Operator, int]]:
+def step_operators(graph: ModelGraph, recompute: Recomputation) -> Iterator[tuple[Operator, int]]:
     """Operators of a micro-batch's training step, each with how many layers run it."""
     distinct, sequence = moded_layers(graph, recompute)
     for place, count in Counter(sequence).items():

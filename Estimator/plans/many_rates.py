@@ -35,7 +35,15 @@ from Estimator.plans.rates import (
     straggler_excess,
     tensor_hides,
 )
-from Estimator.plans.stage_price import DENSE, ExpertRates, GroupRates, PlanRates
+from Estimator.plans.stage_price import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    DENSE,
+    REDUCE_SCATTER,
+    ExpertRates,
+    GroupRates,
+    PlanRates,
+)
 from Estimator.plans.uniform_plans import UniformPlans
 
 FloatArray = NDArray[np.float64]
@@ -189,12 +197,12 @@ def _rates(
     same ones.
     """
     shape, software, copies, sharding = plans.shape, machine.software, plans.copies, plans.sharding
-    policy = policy_under(software, shape, sharding[:, None])
+    policy, sharers = policy_under(software, shape, sharding[:, None]), plans.sharers
     near, beyond = machine.hiding(near=True), machine.hiding(near=False)
     shown = np.where(within_first_tier, near.shown_part, beyond.shown_part)
     # of what shows where only contention decides; of the gathers of ZeRO stage 3 a part never hides
     hides = np.where(sharding == 3, hidden_gathers(software), 1.0)
-    wide = policy.wide(copies[:, :1], shape.offload, machine.stream_bytes_per_s)
+    wide = policy.wide(sharers[:, :1], shape.offload, machine.stream_bytes_per_s)
     return ManyRates(
         tp=float(shape.tp),
         overlap_tensor=hides_tensor_collectives(shape, software),
@@ -216,16 +224,16 @@ def _rates(
         copies=copies[:, 0].astype(np.float64),
         zero_stage=sharding,
         working=plans.working,
-        gather_copy_s=gather_copy_s(machine, copies),
+        gather_copy_s=gather_copy_s(machine, sharers),
         overlap_data=plans.overlap_gradients,
         shown_part=shown + (1.0 - hides) * (1.0 - shown),
         hidden_part=np.where(within_first_tier, near.hidden_part, beyond.hidden_part),
-        resident_bytes=policy.resident_bytes(copies, shape.offload),
-        step_s=policy.step_s(copies, machine.stream_bytes_per_s),
+        resident_bytes=policy.resident_bytes(sharers, shape.offload),
+        step_s=policy.step_s(sharers, machine.stream_bytes_per_s),
         wide=wide[:, 0],
         start_s=start_s(machine, plans.pp > 1),
         in_flight=np.minimum(plans.pp, plans.micro_batches).astype(np.float64),
-        host=host_rates(shape.offload, policy, copies, machine),
+        host=host_rates(shape.offload, policy, sharers, machine),
     )
 
 
@@ -238,7 +246,7 @@ def _one_group(dense: DeviceGroups, experts: DeviceGroups, cluster: Cluster) -> 
 def many_group_rates(plans: UniformPlans, cluster: Cluster) -> tuple[GroupRates, IntArray]:
     """Distinct collectives over replicas, stacked, and which each plan has, shape (N,)."""
     shape = plans.shape
-    degrees = shape.tp, shape.tp2, shape.cp, shape.ep, shape.expert_tp
+    degrees = shape.tp, shape.tp2, shape.cp, shape.ep, shape.expert_tp, shape.shard_groups
     columns = (plans.pp, plans.dp, plans.pipeline_inner, plans.assigned)
     key = *degrees, shape.layout, shape.group_order, *(each.tobytes() for each in columns)
     return _cached_group_rates(_ReplicaPlaces(key, plans), cluster)
@@ -260,11 +268,12 @@ def _cached_group_rates(places: _ReplicaPlaces, cluster: Cluster) -> tuple[Group
         return GroupRates(none, none, np.ones((0, 2, 1))), np.empty(0, np.int64)
     _, first, group = np.unique(plans.replica_places, return_index=True, return_inverse=True)
     distinct = plans.some(first)
-    if not plans.shape.divides_more:
+    if not plans.shape.divides_more and plans.shape.shard_groups == 1:
         groups, alike = _replica_rates(distinct, cluster)
         return groups, alike[group]
     each = [distinct.plan(index) for index in range(len(distinct))]
-    both = [(replicas(plan, cluster), divided_replicas(plan, cluster)) for plan in each]
+    divided = divided_replicas if plans.shape.divides_more else replicas
+    both = [(replicas(plan, cluster), divided(plan, cluster)) for plan in each]
     place = {pair: number for number, pair in enumerate(dict.fromkeys(both))}
     return _divided_rates(list(place), cluster), np.array([place[pair] for pair in both])[group]
 
@@ -293,7 +302,19 @@ def _divided_rates(
     fixed_s[..., 0] = 0.0  # of what is not there
     fixed_s[numbers, :, kinds, levels, starts] = of_lines_s[at_line]
     per_byte_s[numbers, :, kinds, levels, starts] = of_lines_per_byte_s[at_line]
+    for number, pair in enumerate(both):
+        for which, groups in enumerate(pair):
+            _sum_outside(fixed_s[number, :, which], per_byte_s[number, :, which], groups)
     return GroupRates(fixed_s, per_byte_s, sizes)
+
+
+def _sum_outside(fixed_s: FloatArray, per_byte_s: FloatArray, groups: DeviceGroups) -> None:
+    """Over the outer levels of ``groups``, which share no shards, shards of gradients are summed
+    and no weights gathered."""
+    first, last = len(groups.levels) - groups.outer, len(groups.levels)
+    for each in (fixed_s, per_byte_s):
+        each[REDUCE_SCATTER, first:last] = each[ALL_REDUCE, first:last]
+        each[ALL_GATHER, first:last] = 0.0
 
 
 def _line_costs(

@@ -28,7 +28,14 @@ LATER = frozenset(
 )
 PARALLEL = ("tp", "tp2", "cp", "ep", "dp", "pp")
 # fields of a plan that are at least 1
-COUNTS = ("micro_batch_size", "global_batch_size", *PARALLEL, "panels", "interleave")
+COUNTS = (
+    "micro_batch_size",
+    "global_batch_size",
+    *PARALLEL,
+    "panels",
+    "interleave",
+    "shard_groups",
+)
 WHERE_STATED = frozenset({"offload", "cuda_graphs", *FORMAT_KEYS})
 
 
@@ -251,6 +258,26 @@ def check_plan(plan: UniformPlan) -> None:
             f"group_order is {plan.group_order}, which does not say where whole experts lie (etp "
             f"{plan.etp} of tp {plan.tp}); give {GroupOrder.DATA_INNER} or "
             f"{GroupOrder.PIPELINE_INNER}"
+        )
+    if plan.dp % plan.shard_groups:
+        raise InputError(
+            f"shard_groups is {plan.shard_groups}, which does not divide dp {plan.dp}; give a "
+            "divisor of it"
+        )
+    if plan.shard_groups > 1 and not plan.zero_stage:
+        raise InputError(
+            f"shard_groups is {plan.shard_groups}, but nothing is sharded; give a zero_stage of 1 "
+            "to 3, or leave shard_groups out"
+        )
+    if plan.shard_groups > 1 and isinstance(plan.group_order, Assignment):
+        raise InputError(
+            f"group_order is {plan.group_order}, which does not say where groups of shards lie; "
+            f"give {GroupOrder.DATA_INNER} or {GroupOrder.PIPELINE_INNER}"
+        )
+    if plan.divided_copies(plan.copies) % plan.shard_groups:
+        raise InputError(
+            f"shard_groups is {plan.shard_groups}, which does not divide the "
+            f"{plan.divided_copies(plan.copies)} devices with the same experts; lower it or ep"
         )
     if plan.group_order is GroupOrder.TIERS:
         raise InputError(

@@ -130,17 +130,23 @@ class UniformPlans:
         together = self.dp * self.shape.sequence_devices
         return np.stack([together, self.shape.divided_copies(together)], axis=1)
 
+    @property
+    def sharers(self) -> IntArray:
+        """Those of them that divide what ZeRO shards, shape (N, 2)."""
+        divided: IntArray = np.maximum(self.copies // self.shape.shard_groups, 1)
+        return divided
+
     @cached_property
     def sharding(self) -> IntArray:
         """The ZeRO stages that have an effect (``UniformPlan.sharding``), shape (N,)."""
-        effective: IntArray = np.where(self.copies[:, 0] > 1, self.zero_stage, 0)
+        effective: IntArray = np.where(self.sharers[:, 0] > 1, self.zero_stage, 0)
         return effective
 
     @cached_property
     def working(self) -> IntArray:
         """Which column of ``StageSizes.workspace_bytes`` is theirs, shape (N,)."""
         divides_more = self.shape.divides_more
-        return working_column(self.sharding, self.copies[:, 1], divides_more=divides_more)
+        return working_column(self.sharding, self.sharers[:, 1], divides_more=divides_more)
 
     def plan(self, index: int) -> UniformPlan:
         """One of them as a record."""

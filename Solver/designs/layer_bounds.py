@@ -17,8 +17,9 @@ import numpy as np
 from Estimator.chips.latency_table import LatencyTable, OperatorTimes
 from Estimator.chips.least_prices import least_table
 from Estimator.plans.groups import LayerGroups
-from GraphExtractor.graph import GraphKey, ModelGraph, OperatorGraph, Recompute
+from GraphExtractor.graph import GraphKey, ModelGraph, OperatorGraph
 from phaze_common.array_types import FloatArray, IntArray
+from phaze_common.recompute_modules import Recomputation
 from Solver.designs.layer_times import chip_layer_costs
 from Solver.designs.network_times import PassNetwork, schedule_structure
 from Solver.designs.schedule_times import GraphTimes, ScheduledGraph, over_passes
@@ -48,7 +49,7 @@ class BoundedChips(DesignedChips):
     def price(
         self,
         graph: ModelGraph,
-        modes: Sequence[Recompute],
+        modes: Sequence[Recomputation],
         groups: LayerGroups,
         folder: Path | None,
     ) -> PricedGraph:

@@ -12,6 +12,7 @@ from Estimator.pass_parts import PassParts, operator_parts
 from Estimator.plans.layer_costs import LayerCosts, PassCosts, layer_sizes, moded_layers
 from GraphExtractor.graph import OperatorGraph, Recompute
 from phaze_common.array_types import FloatArray
+from phaze_common.recompute_modules import Recomputation
 from Solver.designs.schedule_times import BACKWARD, BACKWARD_SELECTIVE, FORWARD, ScheduledGraph
 from Solver.schedule.attribution import attributed
 from Solver.schedule.problem import Mode
@@ -20,7 +21,7 @@ ATTRIBUTION_TIME_LIMIT_S = 60.0
 
 
 def chip_layer_costs(
-    scheduled: ScheduledGraph, recompute: Recompute, *, least: bool = False
+    scheduled: ScheduledGraph, recompute: Recomputation, *, least: bool = False
 ) -> LayerCosts:
     """Layer costs under one recomputation mode, makespans whole; selective recomputation is part of
     the backward schedule.
@@ -32,7 +33,7 @@ def chip_layer_costs(
     return known[recompute, least]
 
 
-def _layer_costs(scheduled: ScheduledGraph, recompute: Recompute, *, least: bool) -> LayerCosts:
+def _layer_costs(scheduled: ScheduledGraph, recompute: Recomputation, *, least: bool) -> LayerCosts:
     graph, times = scheduled.graph, scheduled.times
     distinct, _ = moded_layers(graph, recompute)
     seconds, joules = (
@@ -57,7 +58,9 @@ def _layer_costs(scheduled: ScheduledGraph, recompute: Recompute, *, least: bool
     )
 
 
-def attributed_layer_costs(scheduled: ScheduledGraph, recompute: Recompute, row: int) -> LayerCosts:
+def attributed_layer_costs(
+    scheduled: ScheduledGraph, recompute: Recomputation, row: int
+) -> LayerCosts:
     """Layer costs on ``row`` alone, each pass attributed along its schedule's critical path."""
     whole = chip_layer_costs(scheduled, recompute).rows(np.array([row]))
     distinct, _ = moded_layers(scheduled.graph, recompute)

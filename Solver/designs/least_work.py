@@ -9,7 +9,7 @@ thousand schedules (``Solver.schedule.concurrency``)."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +17,13 @@ import numpy as np
 from Estimator.chips.latency_table import LatencyTable
 from GraphExtractor.graph import ModelGraph, OperatorGraph, Recompute
 from phaze_common.array_types import FloatArray, IntArray, fieldwise
+from phaze_common.recompute_modules import Recomputation
 from Solver.designs.network_times import PassNetwork
 from Solver.designs.work_sums import PassKind, WorkSums
 from Solver.plans.least_iterations import Work
 
 # How often each ``PassKind`` runs
-PASSES = {
+PASSES: Mapping[Recomputation, tuple[float, ...]] = {  # modules are recomputed on devices alone
     Recompute.NONE: (1.0, 1.0, 1.0, 0.0, 1.0, 1.0, 0.0),
     Recompute.SELECTIVE: (1.0, 1.0, 0.0, 1.0, 1.0, 0.0, 1.0),
     Recompute.FULL: (1.0, 2.0, 1.0, 0.0, 2.0, 1.0, 0.0),
@@ -40,13 +41,13 @@ class LeastWork:
     pass_s: FloatArray
     pass_j: FloatArray
 
-    def of_micro_batch(self, mode: Recompute) -> Work:
+    def of_micro_batch(self, mode: Recomputation) -> Work:
         """On one device under ``mode``: no less than without recomputation, which adds work."""
         asked, least = (COUNTED * PASSES[each] @ self.pass_s for each in (mode, Recompute.NONE))
         whole_s, alike_s, _ = np.maximum(asked, least)
         return Work(whole_s, alike_s, self.pass_s[PassKind.FREQUENT_FORWARD])
 
-    def joules(self, mode: Recompute) -> FloatArray:
+    def joules(self, mode: Recomputation) -> FloatArray:
         """The same in joules, shape (chips,)."""
         return np.array(PASSES[mode]) @ self.pass_j
 

@@ -102,7 +102,7 @@ def expert_of(
         ep_degrees=(1,),
         micro_batch_sizes=(size,),
         sequence_parallel=(False,),
-        recompute=tuple(sorted(modes, key=list(Recompute).index)),
+        recompute=tuple(each for each in Recompute if each in modes),
         pp_degrees=(1,),  # the layers cost the same
         dp_degrees=None,
         use_all_devices=False,

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from Estimator.chips.latency_table import LatencyTable
 from Estimator.plans.layer_costs import LayerCosts
-from GraphExtractor.graph import LayerGraph, ModelGraph, OperatorGraph, Recompute
+from GraphExtractor.graph import LayerGraph, ModelGraph, OperatorGraph
 from phaze_common.array_types import FloatArray, IntArray, fieldwise
 from phaze_common.arrays import load_arrays, store_arrays
+from phaze_common.recompute_modules import Recomputation
 from phaze_common.user_cache import ESTIMATES, keep, load_or_bring
 from Solver.designs.network_times import PassNetwork, schedule_structure
 from Solver.schedule.native import NativeSolver
@@ -55,7 +56,7 @@ class ScheduledGraph:
     times: GraphTimes
 
     @cached_property
-    def known_costs(self) -> dict[tuple[Recompute, bool], LayerCosts]:
+    def known_costs(self) -> dict[tuple[Recomputation, bool], LayerCosts]:
         """Layer costs of these times by recomputation mode, and whether they are the least."""
         return {}
 

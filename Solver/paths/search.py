@@ -18,6 +18,7 @@ from Estimator.plans.results import Status
 from GraphExtractor.graph import GraphKey, ModelGraph, Recompute
 from GraphExtractor.many import load_or_extract_all
 from GraphExtractor.names import label
+from phaze_common.recompute_modules import Recomputation
 from Solver.designs.search_context import SearchContext
 from Solver.hardware import Hardware
 from Solver.paths.rows_search import RowsSearch
@@ -37,7 +38,7 @@ class _Graphs:
 
     hardware: Hardware
     graphs: dict[GraphKey, ModelGraph]
-    layers: dict[tuple[GraphKey, LayerGroups, Recompute], RecomputableLayers] = field(
+    layers: dict[tuple[GraphKey, LayerGroups, Recomputation], RecomputableLayers] = field(
         default_factory=dict
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 from Estimator.plans.cuts import Crossing, crossing
 from GraphExtractor.graph import ModelGraph, Recompute
 from phaze_common.array_types import IntArray
+from phaze_common.recompute_modules import Recomputation
 from Solver.paths.lattice import Lattice, lattice_of
 from Solver.paths.layer_graph import edges_between
 
@@ -36,7 +37,7 @@ class StageClasses:
         return crossing(graph.tensors, self.lattice.members)
 
 
-def stage_classes(graphs: Sequence[ModelGraph], modes: Sequence[Recompute]) -> StageClasses:
+def stage_classes(graphs: Sequence[ModelGraph], modes: Sequence[Recomputation]) -> StageClasses:
     """Classes of the stages of a model that was traced as ``graphs`` and is recomputed in one of
     ``modes``."""
     first = graphs[0]
@@ -68,7 +69,7 @@ def stage_classes(graphs: Sequence[ModelGraph], modes: Sequence[Recompute]) -> S
 
 
 def _kept_together(
-    graphs: Sequence[ModelGraph], modes: Sequence[Recompute]
+    graphs: Sequence[ModelGraph], modes: Sequence[Recomputation]
 ) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] | None:
     """Of every tensor that layers keep together its bytes in each graph, and the layers that keep
     it under each mode.

@@ -208,7 +208,7 @@ class ShapePlans:
     def policy_columns(self) -> tuple[FloatArray, FloatArray]:
         """Bytes and step seconds per dense parameter of every plan, shapes (plans,)."""
         shape, software = self.plans.shape, self.machine.software
-        copies = self.plans.dp * shape.sequence_devices
+        copies = self.plans.sharers[:, 0]
         resident, step = np.empty(len(self)), np.empty(len(self))
         for zero in np.unique(self.plans.sharding).tolist():
             policy = policy_under(software, shape, zero)

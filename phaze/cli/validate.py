@@ -38,9 +38,10 @@ TYPED_COLUMNS = (  # of ``phaze.validation.typed_run``, which help texts do not 
     "(alltoall|allgather|deepep|hybridep), dispatch_fp8, overlap_experts "
     "(none|shared|batches|delayed), "
     "cuda_graphs (none|attn|router|attn_router|layer|iteration), tp, pp, dp, cp, ep, etp, "
-    "interleave, micro_batch_size, global_batch_samples, recompute (none|selective|full), "
-    "sequence_parallel (true|false, as overlaps are), zero_stage (0 to 3), iteration_s, or "
-    "tflops_per_device or mfu (a fraction) with flops_convention "
+    "interleave, micro_batch_size, global_batch_samples, recompute "
+    "(none|selective|full, or modules, as moe_act+layernorm), "
+    "sequence_parallel (true|false, as overlaps are), zero_stage (0 to 3), shard_groups, "
+    "iteration_s, or tflops_per_device or mfu (a fraction) with flops_convention "
     "(hardware|model|model_causal|parameters), memory_bytes, memory_kind "
     "(allocated|allocated_last_stage|reserved_by_torch|reserved), notes"
 )

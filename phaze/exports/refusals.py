@@ -53,6 +53,12 @@ def two_axes(launch: Launch) -> Refusals:
         )
 
 
+def shard_groups(launch: Launch) -> Refusals:
+    """Shards that are divided within groups of replicas."""
+    if launch.degrees.shard_groups > 1:
+        yield unsupported("it is told of one group of replicas that share shards", shard_groups=1)
+
+
 def cut_layers(launch: Launch) -> Refusals:
     """Stages that begin inside layers, or hold them in another order than the model runs them."""
     if launch.degrees.stage_cuts is not StageCuts.BETWEEN:

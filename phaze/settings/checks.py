@@ -31,6 +31,7 @@ from phaze_common.choices import (
     StageCuts,
 )
 from phaze_common.errors import InputError
+from phaze_common.recompute_modules import RecomputedModules
 from phaze_common.setting_fields import Mode
 from Solver.chip_metrics import OF_WHOLE_CHIPS
 from Solver.plans.empty_spaces import why_empty
@@ -104,6 +105,13 @@ def _check_designed(request: Request) -> None:
             "beside its collectives wherever their schedule lets them; leave overlap_tensor out"
         )
     plan = request.plan
+    listed = (each for value in vars(plan).values() if isinstance(value, tuple) for each in value)
+    named = [each for each in listed if isinstance(each, RecomputedModules)]
+    if named:
+        raise InputError(
+            f"recompute has {named[0]}, but a designed accelerator recomputes nothing, core "
+            "attention or whole layers; give one of none, selective and full, or a device"
+        )
     if {*plan.dispatcher} - {Dispatcher.ALLTOALL} or True in plan.dispatch_fp8:
         raise InputError(
             "a designed accelerator sends tokens to their experts by an all-to-all, as they are; "

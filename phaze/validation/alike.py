@@ -43,7 +43,8 @@ def _filled(run: TypedRun, notes: Notes, described: bool, others: Sequence[Typed
             run = replace(run, micro_batch_size=size)
     if run.recompute is None and not described:
         stated = [each for each in of_model if each.recompute is not None]
-        mode = _agreed(each.recompute for each in stated or others)
+        modes = {each.recompute for each in stated or others} - {None}
+        mode = modes.pop() if len(modes) == 1 else None
         if mode is not None:
             notes.assume("recompute", f"{mode.value}, as the other rows of its source")
             run = replace(run, recompute=mode)

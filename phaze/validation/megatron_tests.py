@@ -26,6 +26,7 @@ DATE = "2026"  # of the golden values (NVIDIA/Megatron-LM d98e8a6), which follow
 GPT_VOCABULARY = 50257
 # ``--no-gradient-accumulation-fusion`` of nearly all of them
 _NOTES = "memory as allocated on the last stage; no gradient accumulation fusion"
+_INSTANCES = "; 2 distributed-optimizer instances"
 _EAGER = "; eager attention"
 # ``--attention-backend unfused`` of their configurations (the same commit): all of BERT, and of GPT
 # under the Transformer Engine those that neither resume, nor divide sequences, nor compare speeds
@@ -101,7 +102,9 @@ class MegatronTest:
             precision="fp8" if self.fp8 else "bf16" if self.bf16 else "fp16",
             framework="Megatron-LM",
             date=DATE,
-            notes=_NOTES + (_EAGER if self._is_eager else ""),
+            notes=_NOTES
+            + (_EAGER if self._is_eager else "")
+            + (_INSTANCES if "multi_dist_optimizer_instances" in self.test else ""),
             experts=self.experts,
             experts_per_token=self.topk,
             expert_ffn=self.moe_ffn,

@@ -7,6 +7,12 @@ from collections.abc import Mapping
 from phaze.validation.published_numbers import number_in
 from phaze.validation.typed_run import MemoryFigure
 from phaze_common.choices import Attention, Precision, Recompute
+from phaze_common.recompute_modules import (
+    BY_OPERATOR,
+    Recomputation,
+    known_modules,
+    recompute_of,
+)
 from phaze_common.units import GIB
 
 NOTHING = re.compile(
@@ -25,10 +31,12 @@ _YES = _words("yes true on enabled with 1 all always y")
 # the second half are modules that Megatron-LM recomputes by name
 _SELECTIVE = _words(
     "selective selectively partial partially attention attn core sel "
-    "norm layernorm act moe mla mlp modules"
+    "norm layernorm act moe mla mlp shared modules"
 )
-# a module that is most of a block, whose recomputation is nearest to that of all
-_MOST_OF_A_BLOCK = re.compile(r"(?<!\w)moe(?!\w)")
+_MODULES = re.compile(
+    r"(?<!\w)(?:core_attn|mla_up_proj|mlp|moe_act|moe|layernorm|shared_experts)(?!\w)"
+)
+_BY_OPERATOR = re.compile(r"\bops?\b|operator|every second product", re.IGNORECASE)
 _OFFLOADED_LAYERS = re.compile(r"activation offload (\d+) layers", re.IGNORECASE)
 _NO_MODULES = re.compile(r"\[\s*\]|modules empty")
 _REMAT = re.compile(r"remat_policy=(\w*)")
@@ -40,7 +48,8 @@ _FULL = (_YES - {"with"}) | _words(
 _CHUNKS = re.compile(r"\bv(?:pp?)?\s?[=:]?\s?(\d+)|(\d+)\s?(?:virtual|chunks?|model chunks)")
 _STAGE = re.compile(r"(?:zero|stage)[- ]?([0-3])\b")
 _ZERO_NUMBER = re.compile(r"\bzero(?:[- ]?stage)?[- ]?([0-3])\b")
-_MEGATRON_FSDP = re.compile(r"megatron[- ]fsdp")
+# as a word by itself, not among others
+_MEGATRON_FSDP = re.compile(r"megatron[- ]fsdp|(?:^|[,;] ?)fsdp(?=$|[,;])")
 _DISTRIBUTED_OPTIMIZER = re.compile(
     r"(?<!no )(?<!without )distributed optimi[sz]er|optimi[sz]er states? (?:sharded )?over "
 )
@@ -92,6 +101,9 @@ _ADDED_APART = re.compile(
     r"no[- ]gradient[- ]accumulation[- ]fusion|gradients (?:are )?added apart"
 )
 
+_SHARED_BY = re.compile(r"(?:sharded )?over (\d+) (?:ranks|replicas)|\bzero1 ?= ?(\d+)")
+_INSTANCES = re.compile(r"(\d+) (?:distributed[- ]optimi[sz]er instances|groups of shards)")
+
 
 def is_nothing(text: str) -> bool:
     """Whether a cell says that nothing is known."""
@@ -114,9 +126,9 @@ _FLAG: Mapping[str, bool | Recompute] = dict.fromkeys(_NO, False) | dict.fromkey
 )
 
 
-def recompute_in(text: str) -> Recompute | None:
+def recompute_in(text: str) -> Recomputation | None:
     """Recomputation: ``none (mostly)`` is none, ``full (every layer)`` full, ``selective (attention
-    only)`` selective. Of modules by name the nearest mode: full where they are most of a block."""
+    only)`` selective; modules by the names of Megatron-LM."""
     number = number_in(text)
     if number is not None:  # of layers that are recomputed
         return Recompute.FULL if number else Recompute.NONE
@@ -131,8 +143,11 @@ def recompute_in(text: str) -> Recompute | None:
     if _NO_MODULES.search(text):
         return Recompute.NONE
     found = _first(text, _RECOMPUTE)
-    if found is Recompute.SELECTIVE and _MOST_OF_A_BLOCK.search(text):
-        return Recompute.FULL
+    if found is Recompute.SELECTIVE:
+        if _BY_OPERATOR.search(text):
+            return BY_OPERATOR
+        modules = _MODULES.findall(text.lower())
+        return recompute_of(known_modules(modules)[0]) if modules else found
     return found if isinstance(found, Recompute) else None
 
 
@@ -266,3 +281,13 @@ def fused_gradients_in(text: str) -> bool | None:
     """False where a text says that products do not add to the sums of gradients themselves; None
     where it says nothing."""
     return False if _ADDED_APART.search(text.lower()) else None
+
+
+def sharing_in(text: str) -> tuple[int | None, int | None]:
+    """Devices over which an optimizer is sharded where these are not all replicas, and the number
+    of such groups, as far as a text says them."""
+    devices, groups = _SHARED_BY.search(text.lower()), _INSTANCES.search(text.lower())
+    return (
+        None if devices is None else int(devices[1] or devices[2]),
+        None if groups is None else int(groups[1]),
+    )

@@ -28,9 +28,9 @@ from phaze.validation.run_plan import degrees_of, possible_plans
 from phaze.validation.runs import PUBLISHED_RUNS, ReadRun, columns_not_read, read_runs
 from phaze.validation.statistics import statistics_of
 from phaze.validation.typed_run import MemoryFigure, TypedRun, write_typed
-from phaze_common.choices import Recompute
 from phaze_common.errors import PhazeError
 from phaze_common.progress import Progress
+from phaze_common.recompute_modules import recompute_of
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +124,7 @@ class _Validator:
         model = model_of(run, sequence_length, self._rules, notes)
         degrees = degrees_of(run, notes)
         cluster = self._cluster or cluster_of(run, degrees.devices, device, notes)
-        modes = tuple(Recompute(each) for each in framework.recompute)
+        modes = tuple(recompute_of(each) for each in framework.recompute)
         candidates = possible_plans(run, degrees, model.layers, modes, self._rules, notes)
         best = self._pricer.best(
             model, candidates, device, software, cluster, SoftwareOverrides.of_run(run)

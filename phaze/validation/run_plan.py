@@ -11,8 +11,9 @@ from phaze.validation.assumptions import Assumptions, Notes
 from phaze.validation.records import Assumption
 from phaze.validation.stages import equal_chunks
 from phaze.validation.typed_run import TypedRun
-from phaze_common.choices import Attention, CudaGraphs, ExpertWidth, Precision, Recompute
+from phaze_common.choices import Attention, CudaGraphs, ExpertWidth, Precision
 from phaze_common.errors import InputError
+from phaze_common.recompute_modules import Recomputation
 
 NEARLY = 0.1
 
@@ -30,7 +31,7 @@ def possible_plans(
     run: TypedRun,
     degrees: UniformPlan,
     layers: int,
-    modes: tuple[Recompute, ...],
+    modes: tuple[Recomputation, ...],
     rules: Assumptions,
     notes: Notes,
 ) -> tuple[PossiblePlan, ...]:
@@ -65,6 +66,7 @@ def possible_plans(
         expert_load=run.expert_load or 1.0,
         cuda_graphs=run.cuda_graphs or CudaGraphs.NONE,
         interleave=(run.interleave or 1) if degrees.pp > 1 else 1,
+        shard_groups=run.shard_groups or 1,
         state_formats=StateFormats(
             moment_dtype=run.moment_dtype,
             main_weight_dtype=run.main_weight_dtype,

@@ -27,6 +27,7 @@ from phaze.validation.published_words import (
     precision_in,
     recompute_in,
     scales_blocks,
+    sharing_in,
     stated_stage_in,
     without_offloaded_layers,
     zero_stage_in,
@@ -83,6 +84,7 @@ def translated(
     run = replace(
         run, global_batch_samples=_samples(row, run, notes), interleave=_interleave(row, run, notes)
     )
+    run = _sharing(run, row, notes)
     return _timed_by_tokens(run, row, notes)
 
 
@@ -100,6 +102,18 @@ def _as_its_script(row: PublishedRow, rules: Assumptions, notes: Notes) -> Publi
         global_batch=float(samples * row.devices),
         recompute=row.recompute or plan.recompute,
     )
+
+
+def _sharing(run: TypedRun, row: PublishedRow, notes: Notes) -> TypedRun:
+    """With the groups of replicas that each hold all shards, where a run tells them."""
+    devices, groups = sharing_in(f"{row.overlap}; {row.notes}")
+    replicas = (run.degrees.dp or 0) * (run.degrees.cp or 1)
+    if devices and replicas > devices and replicas % devices == 0:
+        groups = replicas // devices
+    if groups is None or groups == 1 or not run.zero_stage:
+        return run
+    notes.assume("words", f"sharded within each of {groups} groups of replicas")
+    return replace(run, shard_groups=groups)
 
 
 def _offloaded(run: TypedRun, row: PublishedRow, notes: Notes, *, has_host: bool) -> TypedRun:

@@ -33,6 +33,12 @@ from phaze_common.choices import (
     StateDtype,
 )
 from phaze_common.errors import InputError
+from phaze_common.recompute_modules import (
+    EXAMPLE,
+    Recomputation,
+    RecomputedModules,
+    recompute_of,
+)
 from phaze_common.suggestions import nearest
 from phaze_common.written_files import write_output
 
@@ -70,6 +76,13 @@ def _whole(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < LARGEST):
         raise ValueError("a whole number above 0")
     return int(text)
+
+
+def _recompute(text: str) -> Recomputation:
+    try:
+        return recompute_of(text)
+    except InputError as error:
+        raise ValueError(f"one of none, selective, full, or modules, as {EXAMPLE}") from error
 
 
 def _number(text: str) -> float:
@@ -202,9 +215,10 @@ class TypedRun:
     interleave: int | None = None
     micro_batch_size: int | None = None
     global_batch_samples: int | None = None
-    recompute: Recompute | None = None
+    recompute: Annotated[Recompute | RecomputedModules | None, Column(_recompute)] = None
     sequence_parallel: bool | None = None
     zero_stage: Annotated[int | None, _few((0, 1, 2, 3))] = None
+    shard_groups: int | None = None
     iteration_s: Annotated[float | None, _at_most(MOST_MEASURED["iteration_s"])] = None
     tflops_per_device: Annotated[float | None, _at_most(MOST_MEASURED["tflops_per_device"])] = None
     mfu: Annotated[float | None, _at_most(1.0, "a fraction, at most 1")] = None

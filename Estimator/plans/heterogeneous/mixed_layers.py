@@ -14,6 +14,7 @@ from Estimator.pass_parts import PassParts
 from Estimator.plans.layer_costs import LayerCosts, LayerSizes, PassCosts, summed_parts
 from Estimator.plans.stage_totals import time_columns
 from GraphExtractor.graph import Recompute
+from phaze_common.recompute_modules import Recomputation
 
 FloatArray = NDArray[np.float64]
 Members = NDArray[np.bool_]
@@ -31,7 +32,7 @@ class RecomputableLayers:
     configuration: int = 0
 
     @property
-    def mode(self) -> Recompute:
+    def mode(self) -> Recomputation:
         """What is recomputed of a layer that is."""
         return self.recomputing.mode
 

@@ -32,6 +32,7 @@ from phaze.exports.refusals import NO_OFFLOAD, ON_HOST, Refusals
 from phaze.exports.start_scripts import RUN, on_each_node, run_script
 from phaze.exports.words import commented
 from phaze_common.choices import Attention, KeyExchange, Precision, Recompute
+from phaze_common.recompute_modules import of_parts
 
 NAME = "accelerate"
 # of shards, in torch's context parallelism
@@ -49,7 +50,7 @@ def _numbers(launch: Launch) -> Refusals:
     if launch.degrees.precision not in FORMATS:
         what = "its fp8 is that of one of three libraries, which the plan does not name"
         yield unsupported(what, precision="bf16")
-    if launch.degrees.recompute is Recompute.SELECTIVE:
+    if of_parts(launch.degrees.recompute):
         yield unsupported("it recomputes whole blocks or nothing", recompute="full")
 
 
@@ -218,6 +219,7 @@ REFUSALS = (
     refusals.two_axes,
     partial(refusals.pipeline, program=NAME),
     refusals.cut_layers,
+    refusals.shard_groups,
     partial(refusals.experts, program=NAME),
     partial(refusals.cuda_graphs, program=NAME),
     partial(refusals.sequence_parallel, program=NAME),

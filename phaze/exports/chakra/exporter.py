@@ -15,7 +15,7 @@ from phaze.exports.chakra.stage_nodes import Iteration, StageNode, stage_nodes
 from phaze.exports.chakra.trace import Node, NodeType, node_bytes, of_rank, trace_bytes
 from phaze.exports.chakra.work import Members
 from phaze.exports.launch import ExportedFile, Exporter, Launch, unsupported
-from phaze.exports.refusals import Refusals
+from phaze.exports.refusals import Refusals, shard_groups
 
 MOST_RANKS = 1024  # a file each
 MOST_PASSES = 1_000_000  # of all ranks, each some kB of nodes
@@ -152,4 +152,4 @@ def _fewer_replicas(plan: UniformPlan) -> dict[str, object]:
     return {}
 
 
-EXPORTER = Exporter("chakra", "Chakra and ASTRA-sim", (_not_written,), files)
+EXPORTER = Exporter("chakra", "Chakra and ASTRA-sim", (_not_written, shard_groups), files)

@@ -33,6 +33,7 @@ from phaze.exports.refusals import NO_OFFLOAD, Refusals, more_replicas
 from phaze.exports.start_scripts import run_script
 from phaze.exports.words import in_markdown
 from phaze_common.choices import Attention, MomentDtype, Precision, Recompute, StateDtype
+from phaze_common.recompute_modules import of_parts
 
 LEARNING_RATE = 3e-4  # where the user gives none: the schedule is no part of a plan
 BYTES_OF_BF16 = 2
@@ -55,7 +56,7 @@ def _numbers(launch: Launch) -> Refusals:
     if degrees.precision.is_reduced:
         what = f"it has bf16, fp16 and fp32, no {degrees.precision}"
         yield unsupported(what, precision="bf16")
-    if degrees.recompute is Recompute.SELECTIVE:
+    if of_parts(launch.degrees.recompute):
         yield unsupported("it recomputes whole blocks or nothing", recompute="full")
     if launch.plan.overlap_gradients and degrees.zero_stage == 0 and degrees.dp > 1:
         what = "without ZeRO it sums gradients behind the backward pass"
@@ -270,6 +271,7 @@ REFUSALS = (
     refusals.two_axes,
     partial(refusals.pipeline, program="DeepSpeed's file"),
     refusals.cut_layers,
+    refusals.shard_groups,
     _sequences,
     partial(refusals.experts, program="its file"),
     partial(refusals.cuda_graphs, program="its file"),

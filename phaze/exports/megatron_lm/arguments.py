@@ -22,6 +22,7 @@ from phaze.exports.megatron_lm.limits import pipeline_inner
 from phaze.exports.options import Option, options
 from phaze.exports.shape import DecoderShape, Positions
 from phaze_common.choices import CudaGraphs, KeyExchange, Precision, StateDtype
+from phaze_common.recompute_modules import RecomputedModules
 
 # of Transformer Engine; Megatron's help calls the first allgather, which Transformer Engine does
 # not know
@@ -188,9 +189,16 @@ def _memory(launch: Launch) -> Iterator[Option]:
     elif degrees.recompute is Recompute.SELECTIVE:
         why = "the plan recomputes core attention alone"
         yield Option("recompute-granularity", "selective", why)
+    elif isinstance(degrees.recompute, RecomputedModules):
+        yield Option("recompute-granularity", "selective", "the plan recomputes modules of layers")
+        names = " ".join(degrees.recompute.names)
+        yield Option("recompute-modules", names, "which ones")
     if stage > 0:
         why = f"ZeRO {stage}: replicas divide the optimizer state"
         yield Option("use-distributed-optimizer", "", why)
+    if launch.degrees.shard_groups > 1:
+        groups, why = launch.degrees.shard_groups, "groups of replicas that each hold all shards"
+        yield Option("num-distributed-optimizer-instances", groups, why)
     if stage > 1:
         divided = "gradients" if stage == 2 else "gradients and weights"
         yield from options(f"""

@@ -38,6 +38,7 @@ from phaze_common.choices import (
     StageCuts,
     TensorLayout,
 )
+from phaze_common.recompute_modules import BY_OPERATOR
 
 # columns of products (Transformer Engine, assert_dim_for_fp8_exec); rows have to be a multiple of 8
 FP8_MULTIPLE = 16
@@ -160,6 +161,19 @@ def _experts(launch: Launch) -> Refusals:
         yield unsupported("it has no expert parallelism in fp16", precision="bf16")
 
 
+def _recomputed(launch: Launch) -> Refusals:
+    if launch.degrees.recompute == BY_OPERATOR:
+        what = "it recomputes modules, not operator by operator"
+        yield unsupported(what, recompute=Recompute.SELECTIVE.value)
+
+
+def _shards(launch: Launch) -> Refusals:
+    degrees = launch.degrees
+    if degrees.shard_groups > 1 and degrees.zero_stage > 1:
+        what = "it divides replicas into groups of shards under ZeRO stage 1 alone"
+        yield unsupported(what, zero_stage=1)
+
+
 def _arithmetic(launch: Launch) -> Refusals:
     shape, degrees, precision = _shape(launch), launch.degrees, launch.plan.precision
     if precision is Precision.FP32 and launch.plan.attention is Attention.FLASH:
@@ -233,5 +247,15 @@ def _shape(launch: Launch) -> DecoderShape:
 
 CHECKS = (
     *(_kind, _of_model, _stages, _widths, _sequences, _experts),
-    *(_arithmetic, format_limits, graph_limits, _sharding, _order, _batch, _nodes),
+    *(
+        _recomputed,
+        _shards,
+        _arithmetic,
+        format_limits,
+        graph_limits,
+        _sharding,
+        _order,
+        _batch,
+        _nodes,
+    ),
 )

@@ -34,6 +34,7 @@ from phaze.settings.graph_words import graphs_of, older_switches
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
 from phaze_common.choices import CudaGraphs, Dispatcher, ExpertWidth, GroupOrder, Precision
 from phaze_common.errors import InputError
+from phaze_common.recompute_modules import known_modules
 
 PROGRAM = "Megatron-LM"
 # --cp-comm-type
@@ -99,6 +100,9 @@ def read(
     settings["recompute"] = _recompute(flags, pp)
     settings["sequence_parallel"] = flags.has("sequence-parallel") and tp > 1
     settings["zero_stage"] = _zero_stage(flags)
+    groups = flags.number("num-distributed-optimizer-instances", 1)
+    if groups > 1 and settings["zero_stage"] == 1:
+        settings["shard_groups"] = groups
     settings |= _formats(flags)
     settings["attention"] = "eager" if _is_eager(flags) else "flash"
     settings["overlap_gradients"] = flags.has("overlap-grad-reduce")
@@ -251,12 +255,10 @@ def _recompute(flags: Flags, pp: int) -> str:
         others = "selective or full, or leave it out, or give --recompute"
         raise flags.refused(name, granularity, others)
     if granularity == "selective":
-        others = ", ".join(sorted({*modules} - {"core_attn"}))
-        if others:
-            flags.untold["recompute-modules"] = (
-                f"{others}: computed twice, beside or instead of the scores"
-            )
-        return "selective" if "core_attn" in modules else "none"
+        known, unknown = known_modules(modules)
+        if unknown:
+            flags.untold["recompute-modules"] = f"{', '.join(unknown)}: computed twice"
+        return known
     if granularity == "full" and method == "block":
         if not flags.has("recompute-num-layers"):
             raise InputError(

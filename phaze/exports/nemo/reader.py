@@ -35,6 +35,7 @@ from phaze.settings.graph_words import graphs_of, older_switches
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
 from phaze_common.choices import CudaGraphs, GroupOrder, Precision
 from phaze_common.errors import InputError
+from phaze_common.recompute_modules import known_modules
 from phaze_common.yaml_files import parse_yaml
 
 logger = logging.getLogger(__name__)
@@ -340,7 +341,11 @@ def _sharding(given: _Given) -> dict[str, object]:
         return {"zero_stage": stages[strategy]}
     names = ("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer")
     if given.first(*names) is not None:
-        return {"zero_stage": int(given.flag(*names))}
+        found: dict[str, object] = {"zero_stage": int(given.flag(*names))}
+        groups = str(given.value("ddp.num_distributed_optimizer_instances") or 1)
+        if groups.isdecimal() and groups != "1":
+            found["shard_groups"] = int(groups)
+        return found
     name = given.text("optimizer.name")
     distributed = name.startswith("distributed_") or name == "mcore_distributed_optim"
     return {"zero_stage": int(distributed)} if name else {}
@@ -354,10 +359,11 @@ def _recomputed(given: _Given) -> dict[str, object]:
         asked = given.value("model.recompute_granularity")
         raise refused("recompute_granularity", asked, "full or selective")
     modules = given.value("model.recompute_modules")
-    if granularity == "selective" and isinstance(modules, list) and modules != ["core_attn"]:
-        given.untold["model.recompute_modules"] = (
-            "these modules are recomputed; core attention alone is priced so"
-        )
+    if granularity == "selective" and isinstance(modules, list):
+        known, others = known_modules(map(str, modules))
+        if others:
+            given.untold["model.recompute_modules"] = f"{', '.join(others)}: computed twice"
+        return {"recompute": known}
     return {"recompute": granularity}
 
 

@@ -22,6 +22,7 @@ from phaze.exports.megatron_lm.limits import pipeline_inner
 from phaze.exports.options import Option, options
 from phaze.exports.shape import Positions
 from phaze_common.choices import CudaGraphs, Precision
+from phaze_common.recompute_modules import RecomputedModules
 
 FORMATS = {
     Precision.BF16: "bfloat16",
@@ -105,6 +106,10 @@ def model_settings(launch: Launch) -> Iterator[Option]:
     elif degrees.recompute is Recompute.SELECTIVE:
         yield Option("recompute_granularity", "'selective'", "the plan recomputes")
         yield Option("recompute_modules", "['core_attn']", "core attention alone")
+    elif isinstance(degrees.recompute, RecomputedModules):
+        yield Option("recompute_granularity", "'selective'", "the plan recomputes")
+        names = [each.value for each in degrees.recompute.names]
+        yield Option("recompute_modules", repr(names), "modules of layers")
     backend = f"AttnBackend.{BACKENDS[plan.attention]}"
     yield Option("attention_backend", backend, f"the plan's attention {plan.attention.value}")
     graphs = degrees.cuda_graphs
@@ -172,6 +177,9 @@ def records(launch: Launch) -> Iterator[Record]:
             use_megatron_fsdp True # ZeRO {stage}: replicas divide more than the optimizer state
             data_parallel_sharding_strategy {SHARDING[stage]!r} # what that stage divides
         """))  # fmt: skip
+    if degrees.shard_groups > 1:
+        name, groups = "num_distributed_optimizer_instances", degrees.shard_groups
+        sharded = (Option(name, groups, "groups of replicas that each hold all shards"),)
     yield record("ddp", "DistributedDataParallelConfig", f"""
         use_distributed_optimizer {stage > 0} # ZeRO {stage}: whether replicas divide the optimizer state
         overlap_grad_reduce {launch.overlap_gradients} # priced so: gradients reduced behind the backward pass

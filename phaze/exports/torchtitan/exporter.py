@@ -40,7 +40,8 @@ from phaze.exports.launch import ExportedFile, Exporter, Launch, unsupported
 from phaze.exports.refusals import NO_OFFLOAD, ON_HOST, Refusals
 from phaze.exports.start_scripts import RUN
 from phaze.exports.torchtitan.files import CONVERTERS, launcher, module
-from phaze_common.choices import Attention, ExpertWidth, KeyExchange, Precision, Recompute
+from phaze_common.choices import Attention, ExpertWidth, KeyExchange, Precision
+from phaze_common.recompute_modules import BY_OPERATOR, of_parts
 
 FAMILIES = ("llama", "qwen3", "qwen3_moe", "mixtral")  # whose blocks torchtitan has
 # tokens of a block of FlexAttention's mask, which context parallelism does not cut
@@ -75,9 +76,9 @@ def _training(launch: Launch) -> Refusals:
         yield unsupported(f"it has Adam, not {degrees.optimizer}", optimizer="adam")
     if degrees.attention is not Attention.FLASH:
         yield unsupported("its attention is fused (FlexAttention)", attention="flash")
-    if degrees.recompute is Recompute.SELECTIVE:
+    if of_parts(degrees.recompute) and degrees.recompute != BY_OPERATOR:
         what = "its selective recomputation repeats single operators and every second product"
-        yield unsupported(f"{what}, not core attention alone", recompute="full")
+        yield unsupported(f"{what}, not modules", recompute=BY_OPERATOR.value)
 
 
 def _sequences(launch: Launch) -> Refusals:
@@ -169,6 +170,7 @@ def files(launch: Launch) -> tuple[ExportedFile, ...]:
 REFUSALS = (
     refusals.two_axes,
     refusals.cut_layers,
+    refusals.shard_groups,
     partial(refusals.cuda_graphs, program="it"),
     _model,
     _training,

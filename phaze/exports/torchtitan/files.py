@@ -12,6 +12,7 @@ from phaze.exports.shape import DecoderShape
 from phaze.exports.start_scripts import on_each_node, run_script, torchrun
 from phaze.exports.words import commented
 from phaze_common.choices import PipelineSchedule, Precision, Recompute
+from phaze_common.recompute_modules import BY_OPERATOR
 
 SCHEDULES = {  # names of torch.distributed.pipelining.schedules.get_schedule_class
     PipelineSchedule.GPIPE: "GPipe",
@@ -88,7 +89,8 @@ def _head(launch: Launch, shape: DecoderShape) -> str:
     if shape.tied:
         imports.insert(10, "from torchtitan.models.common.param_init import skip_param_init")
     if degrees.recompute is not Recompute.NONE:
-        imports.insert(6, "from torchtitan.distributed.activation_checkpoint import FullAC")
+        policy = "FullAC" if degrees.recompute is Recompute.FULL else "SelectiveAC"
+        imports.insert(6, f"from torchtitan.distributed.activation_checkpoint import {policy}")
     if degrees.precision in CONVERTERS:
         home, kind = "torchtitan.components.quantization", CONVERTERS[degrees.precision]
         grouped = f", {kind}GroupedExpertsConverter" if experts else ""
@@ -223,6 +225,8 @@ def _plan(launch: Launch) -> str:
     why = "compiled for async TP" if overlapped else "blocks stay as they are written"
     why = "float8's casts are fused only when compiled" if fp8 else why
     checkpoint = "FullAC.Config(),  # each block is computed again in the backward pass"
+    if degrees.recompute == BY_OPERATOR:
+        checkpoint = "SelectiveAC.Config(),  # all but attention and every second product, again"
     if degrees.recompute is Recompute.NONE:
         checkpoint = "None,  # nothing is computed twice"
     return f'''\

@@ -12,7 +12,6 @@ as the plan's ``selective``, the nearest there is.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -23,8 +22,7 @@ from phaze.exports.refusals import ON_HOST
 from phaze.exports.torchtitan.files import SCHEDULES
 from phaze_common.choices import ExpertWidth, PipelineSchedule
 from phaze_common.errors import InputError
-
-logger = logging.getLogger(__name__)
+from phaze_common.recompute_modules import BY_OPERATOR
 
 FLAVORS = {  # of model_registry(...) and [model], by folder and name, as phaze calls the same sizes
     ("llama3", "debugmodel"): "llama:layers=6,hidden=256,heads=16,ffn=768,vocabulary=2048",
@@ -366,13 +364,10 @@ def _recomputed(given: Sections) -> dict[str, object]:
     option = str(given.content.get(path, "op"))
     if POLICIES[policy] == "selective" and option.isdecimal() and option != EVERY_SECOND:
         given.untold[path] = (
-            f"one of {option} blocks is recomputed; it is priced as selective in every block"
+            f"one of {option} blocks is recomputed; it is priced as every second product kept"
         )
     if POLICIES[policy] == "selective":
-        logger.info(
-            "torchtitan's selective recomputation repeats single operators; it is priced as "
-            "recompute selective"
-        )
+        return {"recompute": BY_OPERATOR.value}
     return {"recompute": POLICIES[policy]}
 
 

@@ -153,7 +153,7 @@ def _plan_cells(plan: PlanRow, *, expert: bool, bought: bool) -> dict[str, str]:
     usd = "-" if plan.cluster_usd is None else number(plan.cluster_usd)
     return {
         "micro-batch": str(plan.micro_batch_size),
-        "recompute": plan.recompute,
+        "recompute": str(plan.recompute),
         "tp x pp x dp": degrees_text(plan),
         "MFU": mfu_share(plan.model_flops_utilization),
         **({"devices": str(plan.devices_used), "$": usd} if bought else {}),

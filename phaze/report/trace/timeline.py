@@ -165,7 +165,7 @@ def _iteration(
         **({"further": ", ".join(plan_extras(plan))} if plan_extras(plan) else {}),
         "micro-batch size": plan.micro_batch_size,
         "micro-batches per pipeline": plan.micro_batches_per_pipeline,
-        "recomputation": plan.recompute,
+        "recomputation": str(plan.recompute),
         "schedule": plan.pipeline.schedule,
         "breakdown s": exposed_s(plan.breakdown_s),
         "hidden s": hidden_s(plan.breakdown_s),

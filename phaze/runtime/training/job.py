@@ -15,6 +15,7 @@ from phaze.runtime.training.divided_weights import divided_family
 from phaze.runtime.training.places import StagePlace
 from phaze_common.choices import PipelineSchedule
 from phaze_common.errors import InputError
+from phaze_common.recompute_modules import RecomputedModules
 
 DTYPES = ("float32", "float64")
 EXACT = "float64"  # rounds by far less than what a check allows
@@ -226,6 +227,11 @@ def _check_degrees(degrees: Degrees, where: str) -> None:
         raise InputError(
             f"{where} keeps {degrees.offload} in host memory, which training does not do; give a "
             "plan without offload"
+        )
+    if isinstance(degrees.recompute, RecomputedModules):
+        raise InputError(
+            f"{where} recomputes {degrees.recompute}, which is not built; use recompute none, "
+            "selective or full"
         )
     if not 0 <= degrees.zero_stage <= DENSEST_ZERO_STAGE:
         raise InputError(f"{where} has zero_stage {degrees.zero_stage}; it must be 0, 1, 2 or 3")

@@ -20,6 +20,7 @@ from GraphExtractor.forward_trace import ForwardTrace
 from GraphExtractor.graph import Recompute
 from phaze.runtime.training.recomputation import recomputing
 from phaze_common.errors import InputError
+from phaze_common.recompute_modules import Recomputation
 
 ATTENTION = (
     "scaled_dot_product"  # is in the names of the operators that selective recomputation runs again
@@ -54,7 +55,7 @@ class LayerModule:
     takes: tuple[str, ...]
     gives: tuple[str, ...]
     differentiable: tuple[bool, ...]
-    recompute: Recompute
+    recompute: Recomputation
 
 
 @dataclass(frozen=True)
@@ -154,7 +155,7 @@ class Cutter:
     def program(
         self,
         stage: int,
-        recompute: Recompute,
+        recompute: Recomputation,
         real: Mapping[str, Callable[..., Any]],
         recomputed_layers: Collection[str] | None = None,
     ) -> StageProgram:
@@ -207,7 +208,11 @@ class Cutter:
         return {name: stages for name, stages in holders.items() if len(stages) > 1}
 
     def _layer(
-        self, place: int, name: str, recompute: Recompute, real: Mapping[str, Callable[..., Any]]
+        self,
+        place: int,
+        name: str,
+        recompute: Recomputation,
+        real: Mapping[str, Callable[..., Any]],
     ) -> LayerModule:
         own = {
             node for node in self.order if self.trace.layer[node] == place and node not in self.free

@@ -17,6 +17,7 @@ from GraphExtractor import extract
 from GraphExtractor.graph import Keeping
 from GraphExtractor.models.registry import canonical_name
 from phaze_common.choices import Precision, Recompute
+from phaze_common.recompute_modules import BY_OPERATOR
 from phaze_common.units import GIB
 from tests.builders.training_cases import graph_for, iteration_of, plan_of
 
@@ -125,3 +126,36 @@ def test_empty_gradients_stand_beside_those_that_products_add_up(
     )
     assert fused == pytest.approx(gib * GIB, rel=0.01)
     assert apart < 0.98 * gib * GIB
+
+
+# GiB held by PyTorch in Llama 3.1 8B (2 x 8,192 tokens a device) on 8 and 128 H100, and in 70B (tp 8,
+# 16 x 8,192 tokens, all blocks recomputed) on 256 (torchtitan, benchmarks/llama3_h100_202412_torchtitan.md)
+TORCHTITAN = {
+    ("llama3-8b", 1, 8): (77.0, 76.8),
+    ("llama3-8b", 1, 128): (62.0, 61.8),
+    ("llama3-70b", 8, 32): (71.9, 67.6),
+}
+
+
+@pytest.mark.parametrize(("run", "gib"), TORCHTITAN.items())
+def test_shards_and_losses_of_torchtitan_are_those_that_it_logged(
+    run: tuple[str, int, int], gib: tuple[float, float]
+) -> None:
+    """Recomputed by operator, but for the largest, and with a loss whose operators are kernels."""
+    name, tp, dp = run
+    size = 16 if tp > 1 else 2
+    plan = UniformPlan(
+        tp=tp,
+        dp=dp,
+        sequence_parallel=tp > 1,
+        micro_batch_size=size,
+        global_batch_size=size * dp,
+        zero_stage=3,
+        precision=Precision.FP8,
+        recompute=Recompute.FULL if tp > 1 else BY_OPERATOR,
+    )
+    model = DeviceModel(load_device("h100"), load_software("pytorch_fsdp_compiled_2024"), "float8")
+    graph = extract.extract_graph(plan.graph_key(canonical_name(name), 8192))
+    found = iteration_of(graph, plan, model, load_cluster("dgx_h100"))
+    assert found.pooled_bytes == pytest.approx(sum(gib) / 2 * GIB, rel=0.04)
+    assert found.allocated_bytes < found.pooled_bytes < found.memory_bytes

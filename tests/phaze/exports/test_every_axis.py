@@ -74,6 +74,7 @@ ANOTHER: Mapping[str, Mapping[str, Any]] = {
     "dp": {"dp": 4},
     "recompute": {"recompute": Recompute.FULL},
     "zero_stage": {"zero_stage": 2},
+    "shard_groups": {"shard_groups": 2},
     "offload": {"offload": Offload(optimizer=1.0)},
     "global_batch_size": {"global_batch_size": 128},
     "precision": {"precision": Precision.FP16},

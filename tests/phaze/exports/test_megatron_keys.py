@@ -132,10 +132,11 @@ def test_processes_are_counted_as_launchers_are_told_them(launch: str) -> None:
         ("--window-size 128,0", KeyKind.NOT_EXPRESSIBLE),
         ("--keep-fp8-transpose-cache", KeyKind.NOT_EXPRESSIBLE),
         (
-            "--recompute-granularity selective --recompute-modules core_attn mlp",
+            "--recompute-granularity selective --recompute-modules core_attn mhc",
             KeyKind.NOT_EXPRESSIBLE,
         ),
         ("--recompute-granularity selective --recompute-modules core_attn", KeyKind.READ),
+        ("--recompute-granularity selective --recompute-modules core_attn mlp", KeyKind.READ),
         (
             "--recompute-granularity full --recompute-method block --recompute-num-layers 1",
             KeyKind.NOT_EXPRESSIBLE,
@@ -428,7 +429,7 @@ REMEDIES = {  # a launch, and what its refusal says will do
     ],
     f"{SMALL} --context-parallel-size 2 --cp-comm-type a2a+p2p": ["--exchange", "ring"],
     f"{SMALL} --recompute-granularity full --recompute-method block": ["--recompute", "full"],
-    f"{SMALL} --recompute-granularity selective --recompute-modules mlp moe": [
+    f"{SMALL} --recompute-granularity selective --recompute-modules mlp mhc": [
         "--ignore",
         "recompute-modules",
     ],
@@ -544,7 +545,7 @@ CASES: dict[str, dict[str, object]] = {
     "megatron_optimizer_cpu_offload": {"offload": ["optimizer"]},
     "megatron_pretrain_mamba_as_gpt": {"refused": "give --model"},
     "megatron_qwen3_moe_refused": {"model": "qwen3-30b-a3b", "dp": 32, "ep": 8},
-    "megatron_recompute_modules": {"refused": "recompute-modules"},
+    "megatron_recompute_modules": {"recompute": "core_attn+mlp+layernorm"},
     "megatron_shell_arithmetic": {"tp": 4, "dp": 4},
 }
 

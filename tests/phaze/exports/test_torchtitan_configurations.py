@@ -71,7 +71,7 @@ def test_two_configurations_are_never_mixed() -> None:
         1,
         8,
     )
-    assert (small["recompute"], big["recompute"]) == ("selective", "full")
+    assert (small["recompute"], big["recompute"]) == ("second_products", "full")
     assert (small["model"].split(",")[0], big["model"]) == ("llama:layers=6", "llama3-70b")
 
 
@@ -168,11 +168,14 @@ def test_both_generations_of_names_say_the_same() -> None:
     [
         ("None", "none"),
         ("FullAC.Config()", "full"),
-        ("SelectiveAC.Config()", "selective"),
+        ("SelectiveAC.Config()", "second_products"),
         ('ActivationCheckpointConfig(mode="none")', "none"),
         ('ActivationCheckpointConfig(mode="full")', "full"),
-        ('ActivationCheckpointConfig(mode="selective", selective_ac_option="op")', "selective"),
-        ("ActivationCheckpointConfig()", "selective"),
+        (
+            'ActivationCheckpointConfig(mode="selective", selective_ac_option="op")',
+            "second_products",
+        ),
+        ("ActivationCheckpointConfig()", "second_products"),
         ("MemoryBudgetAC.Config(memory_budget=0.3)", None),
         ('ActivationCheckpointConfig(mode="memory_budget")', None),
         ('ActivationCheckpointConfig(mode="selective", selective_ac_option="4")', None),
@@ -302,7 +305,7 @@ def test_train_configurations_in_toml() -> None:
         "precision": "fp8",
         "sequence_length": 8192,
         "micro_batch_size": 1,
-        "recompute": "selective",
+        "recompute": "second_products",
     }
     assert right.items() <= found.items() and found["dp"] == 8 and found["zero_stage"] == 3
     with pytest.raises(InputError, match="finite"):
@@ -323,7 +326,7 @@ def test_the_case_of_several_configurations(shared_data: Path) -> None:
         "micro_batch_size": 1,
         "sequence_length": 8192,
         "precision": "bf16",
-        "recompute": "selective",
+        "recompute": "second_products",
     }
     assert right.items() <= found.items()
 

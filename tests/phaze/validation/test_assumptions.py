@@ -9,11 +9,12 @@ from complete_run import row_with
 import phaze.validation
 from Estimator.devices.files import load_software
 from Estimator.hardware_files import load_cluster
-from GraphExtractor.graph import Attention, Recompute
+from GraphExtractor.graph import Attention
 from GraphExtractor.models.dimensions import parse_dimensions
 from phaze.validation.assumptions import Notes
 from phaze.validation.records import Assumption
 from phaze_common.choices import Precision
+from phaze_common.recompute_modules import recompute_of
 
 SOURCES = Path(phaze.validation.__file__).parent
 NOTED = re.compile(r"(?:assume|Assumption)\(\s*\"(\w+)\"")
@@ -39,7 +40,7 @@ def test_everything_named_exists(rules):
         assert framework.reason
         assert framework.model is None or re.compile(framework.model)
         assert all(Precision(each) for each in (*framework.formats, *framework.gradient_bytes))
-        assert framework.recompute and all(Recompute(each) for each in framework.recompute)
+        assert framework.recompute and all(recompute_of(each) for each in framework.recompute)
     for cluster in rules.clusters:
         assert load_cluster(cluster.cluster).name == cluster.cluster
     for model in rules.models:

@@ -24,6 +24,7 @@ from phaze.validation.typed_run import MemoryFigure, TypedRun
 from phaze_common.choices import Attention, ExpertWidth, MomentDtype, Precision, Recompute
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
+from phaze_common.recompute_modules import recompute_of
 from phaze_common.units import GIB
 from scripts.run_errors import figures
 
@@ -257,17 +258,19 @@ def test_figures_of_a_family() -> None:
 @pytest.mark.parametrize(
     ("words", "mode"),
     [
-        ("selective: layernorm, moe", Recompute.FULL),
-        ("selective: ['moe_act', 'moe', 'core_attn']", Recompute.FULL),
-        ("moe+layernorm+core_attn", Recompute.FULL),
-        ("selective: moe_act+layernorm", Recompute.SELECTIVE),
+        ("selective: layernorm, moe", "moe+layernorm"),
+        ("selective: ['moe_act', 'moe', 'core_attn']", "core_attn+moe"),
+        ("moe+layernorm+core_attn", "core_attn+moe+layernorm"),
+        ("selective: moe_act+layernorm", "moe_act+layernorm"),
+        ("mla_up_proj, mlp", "mla_up_proj+mlp"),
+        ("core_attn", Recompute.SELECTIVE),
+        ("selective", Recompute.SELECTIVE),
+        ("selective (op)", "second_products"),
         ("none (but for moe at times)", Recompute.NONE),
     ],
 )
-def test_a_module_that_is_most_of_a_block_is_nearest_to_all_of_it(
-    words: str, mode: Recompute
-) -> None:
-    assert recompute_in(words) is mode
+def test_modules_are_recomputed_by_name(words: str, mode: str) -> None:
+    assert recompute_in(words) == recompute_of(mode)
 
 
 def test_layers_whose_activations_are_offloaded_are_a_part_of_the_plan(

@@ -32,6 +32,7 @@ from phaze.validation.typed_run import read_typed, write_typed
 from phaze_common.choices import Precision, Recompute
 from phaze_common.errors import InputError
 from phaze_common.progress import SilentProgress
+from phaze_common.recompute_modules import Recomputation, recompute_of
 
 QWEN = "qwen3-layers28-hidden1024-heads16-ffn3072-kv_heads8-sequence_length1024-tied1"  # Qwen3-0.6B
 
@@ -344,7 +345,7 @@ def test_software_by_its_words(
         ("none set in recipe", Recompute.NONE),
         ("none (list of modules empty)", Recompute.NONE),
         ("selective: []", Recompute.NONE),
-        ("selective: ['moe_act', 'layernorm']", Recompute.SELECTIVE),
+        ("selective: ['moe_act', 'layernorm']", recompute_of("moe_act+layernorm")),
         ("norm, act", Recompute.SELECTIVE),
         ("core_attn", Recompute.SELECTIVE),
         ("full None None", Recompute.FULL),
@@ -355,8 +356,8 @@ def test_software_by_its_words(
         ("remat_policy=", None),
     ],
 )
-def test_recomputation_in_words_of_today(words: str, mode: Recompute | None) -> None:
-    assert recompute_in(words.lower()) is mode
+def test_recomputation_in_words_of_today(words: str, mode: Recomputation | None) -> None:
+    assert recompute_in(words.lower()) == mode
 
 
 def test_trainings_and_formats_that_are_not_predicted_say_so(rules: Assumptions) -> None:

@@ -420,7 +420,7 @@ def test_a_value_that_typed_runs_have_not_is_refused_by_line_and_column(tmp_path
     )
     with pytest.raises(
         InputError,
-        match="line 2, column recompute is 'mostly'; give one of none, selective, full, or null",
+        match="line 2, column recompute is 'mostly'; give one of none, selective, full, or modules",
     ):
         validated(path, graphs)
 

@@ -78,7 +78,7 @@ def _plan_cells(plan: PlanRow | None) -> Iterator[tuple[str, str]]:
     yield "iteration", time_text(plan.time_per_batch_s)
     yield "tp x pp x dp", degrees_text(plan)
     yield "micro-batch of the plan", str(plan.micro_batch_size)
-    yield "recomputation of the plan", plan.recompute
+    yield "recomputation of the plan", str(plan.recompute)
     yield "devices in use", f"{plan.devices_used:,}"
     yield "memory GiB", gib(plan.memory_bytes)
     yield "MFU", mfu_share(plan.model_flops_utilization)
