@@ -64,7 +64,7 @@ def translated(
         if re.search(words.pattern, text, re.IGNORECASE):
             notes.assume("not_priced", words.means)
     run = _literal(row, rules, notes)
-    framework = rules.framework_of(row, None if run.precision is None else run.precision.kind.value)
+    framework = rules.framework_of(row, None if run.precision is None else run.precision.value)
     notes.assume(
         "framework", f"{framework.name} ({row.software or framework.software or 'as the device'})"
     )
