@@ -75,8 +75,8 @@ class Predicted:
 
     ``measured``: the constants of the device come from measurements of it. ``experts``: the model
     has some. ``sites`` is the standard deviation of what products on the device sustain, among
-    sites that have it. ``choice`` is the standard deviation of the logarithm of time among plans of which one
-    had to be chosen.
+    sites that have it; ``choice`` that of the logarithm of time among plans of which one had to be
+    chosen.
     """
 
     device: str

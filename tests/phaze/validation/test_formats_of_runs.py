@@ -83,3 +83,39 @@ def test_sites_that_differ_widen_intervals_and_say_so() -> None:
     assert one is not None and many is not None and many.width > 1.2 * one.width
     assert "sites with b200 differ by 12%" in many.reasons
     assert load_device("h100").spread == 0.0  # of whose sites there are published runs
+
+
+def test_samples_a_second_are_the_time_of_an_iteration(rules: Assumptions) -> None:
+    row = PublishedRow(
+        1,
+        model="llama3-8b",
+        gpu="MI355X",
+        devices=8,
+        global_batch=32.0,
+        micro_batch_size=2,
+        framework="Primus/PyTorch",
+        source="MLPerf Training v5.1",
+        notes="throughput 30.657 samples/s as logged; accumulation 2",
+    )
+    run = translated(row, rules, Notes())
+    assert run.iteration_s == pytest.approx(32 / 30.657)
+    assert run.precision is Precision.FP8  # what AMD's submissions train in
+    assert translated(replace(row, notes="samples/s"), rules, Notes()).iteration_s is None
+
+
+def test_tokens_a_second_of_replicas_that_nobody_counts(rules: Assumptions) -> None:
+    row = PublishedRow(
+        1,
+        model="llama3-70b",
+        sequence_length=8192,
+        gpu="MI325X",
+        devices=64,
+        micro_batch_size=4,
+        overlap="FSDP: yes",
+        precision="fp8",
+        framework="Primus + Megatron-LM",
+        tokens_per_s_per_device=1726.0,
+    )
+    run = translated(row, rules, Notes())
+    assert run.zero_stage == 3 and run.global_batch_samples == 4 * 64
+    assert run.iteration_s == pytest.approx(4 * 8192 / 1726.0)
