@@ -122,6 +122,9 @@ class Software:
     second_gradient: Annotated[Quantity | None, "bytes"] = None
     # ZeRO-1 reduces whole gradients on every device, where others scatter them
     reduces_all: bool = False
+    # where gradients are sent beside the backward pass, updated weights are so beside the first
+    # forward pass
+    gathers_beside: bool = True
     # functions made of several kernels, by name
     composed: dict[str, Composed] = field(default_factory=dict)
     # element-wise operators behind one another are one kernel, which makes again what lies between

@@ -68,6 +68,7 @@ class ManyRates(NamedTuple):
     gradient_bytes: float
     reserved_bytes: float
     reduces_all: bool
+    gathers_beside: bool
     between_s: float
     expert_split: bool
     tied_split: bool
@@ -96,7 +97,7 @@ class ManyRates(NamedTuple):
         """Those of ``rows``."""
         host = self.host._replace(**{name: getattr(self.host, name)[rows] for name in HOST_COLUMNS})
         return self._replace(
-            **{name: getattr(self, name)[rows] for name in self._fields[12:-1]}, host=host
+            **{name: getattr(self, name)[rows] for name in self._fields[13:-1]}, host=host
         )
 
 
@@ -123,6 +124,7 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.start_s[plan],
         rates.reserved_bytes,
         rates.reduces_all,
+        rates.gathers_beside,
         rates.gather_copy_s[plan],
         rates.straggler_excess[plan],
         rates.between_s,
@@ -211,6 +213,7 @@ def _rates(
         gradient_bytes=policy.state.gradient,
         reserved_bytes=software.reserved_memory.value,
         reduces_all=software.reduces_all,
+        gathers_beside=software.gathers_beside,
         between_s=between_s(software),
         expert_split=shape.divides_more,
         tied_split=shape.tp2 > 1,

@@ -83,6 +83,7 @@ class PlanRates(NamedTuple):
     start_s: FloatArray  # (2,): of a forward and of a backward pass, before which its stage waited
     reserved_bytes: float
     reduces_all: bool  # whether ZeRO-1 reduces whole gradients
+    gathers_beside: bool  # whether updated weights are gathered beside the first forward pass
     gather_copy_s: FloatArray  # (2,) of copies within a device, per parameter that ZeRO-3 gathers
     # how much longer arithmetic takes on the slowest of the plan's devices, part of what it takes
     # on a usual one
@@ -449,6 +450,8 @@ def once_s(
         return sync.last_reduce_s + sync.update_s
     shown, hidden = rates.shown_part, rates.hidden_part
     reduce_s = exposed_s(sync.last_reduce_s, backward_s, layers, shown, hidden)
+    if not rates.gathers_beside:
+        return reduce_s + sync.update_s
     return reduce_s + exposed_s(sync.update_s, forward_s, layers, shown, hidden)
 
 

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from phaze.validation.published_runs import PublishedRow
 from phaze.validation.records import Assumption, UsedRule
 from phaze.validation.typed_run import FlopsConvention, MemoryFigure
-from phaze_common.choices import MomentDtype, StateDtype
+from phaze_common.choices import MomentDtype, Precision, StateDtype
 from phaze_common.records import read_yaml, to_record
 
 ASSUMPTIONS = Path(__file__).with_name("assumptions.yaml")
@@ -229,14 +229,17 @@ class Assumptions:
         return named[0] if named else self.other_framework
 
     def _possible(self, year: int | None, number_format: str | None, model: str) -> list[Framework]:
+        # of those below 16 bits frameworks do not differ
+        kind = None if number_format is None else Precision(number_format).kind.value
+
         def is_possible(each: Framework) -> bool:
             if each.until is not None and year is not None and year > each.until:
                 return False
             if each.model is not None and not _is_in(each.model, model):
                 return False
-            if number_format is None:
+            if kind is None:
                 return not (each.formats and each.stated_format)
-            return not each.formats or number_format in each.formats
+            return not each.formats or kind in each.formats
 
         return [each for each in self.frameworks if is_possible(each)]
 

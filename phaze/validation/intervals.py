@@ -77,9 +77,8 @@ class Predicted:
     """What decides how sure a prediction is.
 
     ``measured``: the constants of the device come from measurements of it. ``sites`` is the
-    standard deviation of what products on the device sustain, among sites that have it, ``choice``
-    that of the logarithm of time among plans of which one
-    had to be chosen.
+    standard deviation of what products on the device sustain, among sites that have it; ``choice``
+    that of the logarithm of time among plans of which one had to be chosen.
     """
 
     device: str

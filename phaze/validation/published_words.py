@@ -49,7 +49,10 @@ _CHUNKS = re.compile(r"\bv(?:pp?)?\s?[=:]?\s?(\d+)|(\d+)\s?(?:virtual|chunks?|mo
 _STAGE = re.compile(r"(?:zero|stage)[- ]?([0-3])\b")
 _ZERO_NUMBER = re.compile(r"\bzero(?:[- ]?stage)?[- ]?([0-3])\b")
 # as a word by itself, not among others
-_MEGATRON_FSDP = re.compile(r"megatron[- ]fsdp|(?:^|[,;] ?)fsdp(?=$|[,;])")
+_MEGATRON_FSDP = re.compile(r"megatron[- ]fsdp|\bfsdp: yes|(?:^|[,;] ?)fsdp(?=$|[,;])")
+_SAMPLES = re.compile(
+    r"(?<![\d.])(\d{1,9}(?:\.\d{1,9})?) (?:samples|sequences)(?:/s\b| a second| per second)"
+)
 _DISTRIBUTED_OPTIMIZER = re.compile(
     r"(?<!no )(?<!without )distributed optimi[sz]er|optimi[sz]er states? (?:sharded )?over "
 )
@@ -201,6 +204,12 @@ def precision_in(text: str) -> Precision | None:
 def scales_blocks(text: str) -> bool:
     """Whether a format of 8 or 4 bits has a scale for each block of numbers."""
     return _BLOCKS.search(text.lower()) is not None
+
+
+def samples_per_s_in(text: str) -> float | None:
+    """Samples that all devices together train on in a second."""
+    found = _SAMPLES.search(text.lower())
+    return (float(found[1]) or None) if found else None
 
 
 def gradient_bytes_in(text: str) -> int | None:

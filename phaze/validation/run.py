@@ -119,7 +119,7 @@ class _Validator:
         sequence_length = sequence_length_of(run)
         device = self.device or device_of(run)
         software = self._software or run.software or device.software
-        number_format = None if run.precision is None else run.precision.kind.value
+        number_format = None if run.precision is None else run.precision.value
         framework = self._rules.framework_with(run.software, run.year, number_format)
         model = model_of(run, sequence_length, self._rules, notes)
         degrees = degrees_of(run, notes)

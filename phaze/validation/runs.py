@@ -87,7 +87,7 @@ def _completed(run: TypedRun, rules: Assumptions, device: Device | None) -> Read
     """A typed run with what the software of its year did by default."""
     notes = Notes()
     framework = rules.framework_with(
-        run.software, run.year, None if run.precision is None else run.precision.kind.value
+        run.software, run.year, None if run.precision is None else run.precision.value
     )
     try:
         known = device or device_of(run)

@@ -26,6 +26,7 @@ from phaze.validation.published_words import (
     offloads_all_kept,
     precision_in,
     recompute_in,
+    samples_per_s_in,
     scales_blocks,
     sharing_in,
     stated_stage_in,
@@ -67,7 +68,7 @@ def translated(
         if re.search(words.pattern, text, re.IGNORECASE):
             notes.assume("not_priced", words.means)
     run = _literal(row, rules, notes)
-    framework = rules.framework_of(row, None if run.precision is None else run.precision.kind.value)
+    framework = rules.framework_of(row, None if run.precision is None else run.precision.value)
     notes.assume(
         "framework", f"{framework.name} ({row.software or framework.software or 'as the device'})"
     )
@@ -340,8 +341,13 @@ def _length(run: TypedRun) -> int | None:
 
 
 def _timed_by_tokens(run: TypedRun, row: PublishedRow, notes: Notes) -> TypedRun:
-    """The time of an iteration from the tokens that a device trains on in a second."""
+    """The time of an iteration from the tokens that a device trains on in a second, or from the
+    samples of all devices."""
     tokens, samples, length = row.tokens_per_s_per_device, run.global_batch_samples, _length(run)
+    each_s = samples_per_s_in(row.notes)
+    if run.iteration_s is None and run.tflops_per_device is None and samples and each_s:
+        notes.assume("iteration_time", f"from {each_s:g} samples a second")
+        return replace(run, iteration_s=samples / each_s)
     if run.iteration_s is not None or tokens is None or not (samples and length and run.devices):
         return run
     notes.assume("iteration_time", f"from {tokens:g} tokens a second and device")
@@ -383,9 +389,13 @@ def _accumulated(row: PublishedRow, run: TypedRun, notes: Notes) -> int | None:
         number = int(found[1] or found[2])
     elif run.zero_stage == 3 and row.tokens_per_s_per_device:
         number = 1
-    if number is None or run.micro_batch_size is None or run.degrees.dp is None:
+    degrees = run.degrees
+    dp = degrees.dp
+    if dp is None and run.zero_stage == 3 and run.devices is not None:
+        dp = run.devices // ((degrees.tp or 1) * (degrees.pp or 1) * (degrees.cp or 1))
+    if number is None or run.micro_batch_size is None or not dp:
         return None
-    samples = number * run.micro_batch_size * run.degrees.dp
+    samples = number * run.micro_batch_size * dp
     notes.assume("batch", f"{samples}, of {number} micro-batches")
     return samples
 

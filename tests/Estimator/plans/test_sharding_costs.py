@@ -121,3 +121,15 @@ def test_products_of_blocks_alone_run_in_fp8() -> None:
         assert in_fp8[block] < in_bf16[block]
     saved = [costs.sizes.saved_bytes for costs in each.values()]
     assert saved[1][block] < saved[0][block]
+
+
+def test_weights_that_are_gathered_behind_the_step_show_wholly() -> None:
+    beside, behind = (priced(plan(1), replace(FSDP, gathers_beside=each)) for each in (True, False))
+    shown, hidden = (
+        behind.breakdown.data_communication_s - beside.breakdown.data_communication_s,
+        beside.breakdown.hidden_data_communication_s - behind.breakdown.hidden_data_communication_s,
+    )
+    assert shown > 0 and shown == pytest.approx(behind.iteration_s - beside.iteration_s, rel=1e-6)
+    assert hidden > 0
+    alone = replace(plan(1), overlap_gradients=False)  # nothing is beside anything
+    assert priced(alone, replace(FSDP, gathers_beside=False)) == priced(alone, FSDP)

@@ -319,7 +319,7 @@ SOFTWARE = [
             "date": "tag v0.2.1dev20231121",
             "notes": "zero1=-1",
         },
-        "any other",
+        "InternEvo",
         2023,
         1,
     ),
@@ -365,8 +365,8 @@ def test_trainings_and_formats_that_are_not_predicted_say_so(rules: Assumptions)
         ({"notes": "LoRA; recipe LLAMA3_8B_LORA"}, "adapters are trained"),
         ({"model": "Llama3 8B LoRA"}, "adapters are trained"),
         (
-            {"precision": "nvfp4"},
-            r"number format 'nvfp4' is none that is predicted \(bf16|number format 'nvfp4'",
+            {"precision": "mxfp6"},
+            r"number format 'mxfp6' is none that is predicted \(fp16, bf16, fp8, fp32, .*nvfp4\)",
         ),
         ({"precision": "int8"}, "number format 'int8'"),
         ({"model": "GLM-4.5-Air"}, "experts that is not listed"),
@@ -410,14 +410,13 @@ def test_every_wording_of_the_shared_tables_is_understood(
     unknown = {words for words, count in other.items() if count}
     named = (
         "Neuron",
-        "InternEvo",
         "zero-bubble",
         "marin",
         "prime-rl",
         "trl",
     )  # programs that nothing here describes
     assert all(any(each in words for each in named) for words in unknown)
-    assert {words for words, count in formats.items() if count} <= {"", "nvfp4"}
+    assert {words for words, count in formats.items() if count} <= {""}
     for each in read_runs(PUBLISHED_RUNS, rules):
         assert not each.refused and each.run.software and isinstance(each.run.precision, Precision)
 
