@@ -158,9 +158,13 @@ class PlainAttention(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, hidden_states: torch.Tensor, **_: Any) -> tuple[Any, None]:
         """Tokens (batch, sequence, hidden)."""
-        (_, heads, kv_heads, width), group = self.sizes, (self.tp, self.sequence_parallel)
+        (_hidden, heads, kv_heads, width), group = self.sizes, (self.tp, self.sequence_parallel)
         made = self.qkv_proj(custom_operators.enter_group(hidden_states, *group))
         sizes = heads * width, kv_heads * width, kv_heads * width
-        q, k, v = (each.unflatten(-1, (-1, width)).transpose(1, 2) for each in made.split(sizes, -1))
+        q, k, v = (
+            each.unflatten(-1, (-1, width)).transpose(1, 2) for each in made.split(sizes, -1)
+        )
         out = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return custom_operators.leave_group(self.o_proj(out.transpose(1, 2).flatten(2)), *group), None
+        return custom_operators.leave_group(
+            self.o_proj(out.transpose(1, 2).flatten(2)), *group
+        ), None

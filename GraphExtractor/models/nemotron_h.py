@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -97,10 +97,10 @@ class NemotronH(LlamaLikeFamily):
         widths = StateWidths(self.mamba_heads, self.mamba_width, self.groups, self.state)
         experts = self.latent, self.ffn, self.experts, self.chosen, self.shared_ffn
         heads = self.heads, self.kv_heads, self.width_of_heads
-        mixers = {
-            "M": lambda: Mamba2Mixer(self.hidden, widths),
-            "*": lambda: PlainAttention(self.hidden, *heads),
-            "E": lambda: LatentMixture(self.hidden, *experts),
+        mixers: Mapping[str, Callable[[], torch.nn.Module]] = {
+            "M": partial(Mamba2Mixer, self.hidden, widths),
+            "*": partial(PlainAttention, self.hidden, *heads),
+            "E": partial(LatentMixture, self.hidden, *experts),
         }
         model: Any = super().build(key, vocabulary, attention)
         for block, kind in zip(model.model.layers, self.pattern, strict=True):
@@ -158,8 +158,8 @@ MODELS: Mapping[str, ModelFamily] = {
         further=2,
         published_parameter_count=32_900_000_000,
         published_active_count=3_200_000_000,
-        source="counts of Nemotron 3 Nano and what its modules add; Megatron-LM d98e8a6, tests/functional_tests/test_cases/nemotron/"
-        "nemotron3_5_lightning_nightly_tp1_pp1_cp1_ep8_dgx_gb200/model_config.yaml",
+        source="counts of Nemotron 3 Nano and what its modules add; Megatron-LM d98e8a6, "
+        "tests/functional_tests/test_cases/nemotron/nemotron3_5_lightning_nightly_tp1_pp1_cp1_ep8_dgx_gb200/model_config.yaml",
     ),
     "nemotron-3-super-120b-a12b": _nemotron(
         "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
@@ -174,8 +174,9 @@ MODELS: Mapping[str, ModelFamily] = {
         further=2,
         published_parameter_count=123_600_000_000,
         published_active_count=12_700_000_000,
-        source="NVIDIA 2026, Nemotron 3 Super (120.6B, to which its modules add), and Megatron-LM d98e8a6, examples/post_training/"
-        "modelopt/conf/nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16.sh, with the modules of "
-        "tests/functional_tests/test_cases/nemotron/nemotron3_super_release_gb200",
+        source="NVIDIA 2026, Nemotron 3 Super (120.6B, to which its modules add), and "
+        "Megatron-LM d98e8a6, examples/post_training/modelopt/conf/nvidia/"
+        "NVIDIA-Nemotron-3-Super-120B-A12B-BF16.sh, with the modules of tests/functional_tests/"
+        "test_cases/nemotron/nemotron3_super_release_gb200",
     ),
 }

@@ -49,7 +49,10 @@ def expert_overlap_in(*texts: str) -> ExpertOverlap | None:
     """What runs beside the exchange; None where nothing is said of it."""
     said = "; ".join(texts)
     off = _OFF.search(said) is not None
-    if _WHOLE_ITERATION.search(said) and "overlap_moe_expert_parallel_comm=false" not in said.lower():
+    if (
+        _WHOLE_ITERATION.search(said)
+        and "overlap_moe_expert_parallel_comm=false" not in said.lower()
+    ):
         return ExpertOverlap.DELAYED
     if _BATCHES.search(_OFF.sub("", said)):
         return ExpertOverlap.DELAYED if _DELAYED.search(said) else ExpertOverlap.BATCHES

@@ -80,8 +80,8 @@ class Residuals:
 class Predicted:
     """What decides how sure a prediction is.
 
-    ``measured``: the constants of the device come from measurements of it. ``choice`` is the standard deviation of the logarithm of time among plans of which one
-    had to be chosen.
+    ``measured``: the constants of the device come from measurements of it. ``choice`` is the
+    standard deviation of the logarithm of time among plans of which one had to be chosen.
     """
 
     device: str

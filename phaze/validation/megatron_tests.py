@@ -116,7 +116,9 @@ class MegatronTest:
     def _is_local(self) -> bool:
         """Whether its blocks are Megatron-LM's own, which the names of tests tell; tests of experts
         have unfused attention either way (``attention-backend: unfused``)."""
-        return bool(self._mixture) or self.test.startswith("gpt/gpt3_mcore_") and "_te_" not in self.test
+        return bool(self._mixture) or (
+            self.test.startswith("gpt/gpt3_mcore_") and "_te_" not in self.test
+        )
 
     @property
     def _chunks(self) -> str:

@@ -35,7 +35,12 @@ def small(model: str) -> Any:
 
 
 def products(layer: LayerGraph) -> list[Any]:
-    return [gemm for each in layer.forward.operators for gemm in each.gemms if "experts.bmm" in each.name]
+    return [
+        gemm
+        for each in layer.forward.operators
+        for gemm in each.gemms
+        if "experts.bmm" in each.name
+    ]
 
 
 def exchanged(layer: LayerGraph) -> float:
@@ -127,9 +132,7 @@ def test_contexts_of_mamba_layers_are_not_divided() -> None:
 @pytest.mark.parametrize("model", ["gpt-oss-20b", "nemotron-3-nano-30b-a3b"])
 def test_the_busiest_experts_get_a_multiple_of_rows(model: str) -> None:
     even, busy = graph_of(model, ep=4), graph_of(model, ep=4, expert_load=1.5)
-    mixtures = [
-        pair for pair in zip(even.layers, busy.layers, strict=True) if products(pair[0])
-    ]
+    mixtures = [pair for pair in zip(even.layers, busy.layers, strict=True) if products(pair[0])]
     assert mixtures
     for one, other in mixtures:
         for gemm, more in zip(products(one), products(other), strict=True):

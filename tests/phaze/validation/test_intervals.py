@@ -110,9 +110,7 @@ def test_what_ships_is_what_the_runs_that_ship_give(graphs: Path) -> None:
 
 def test_mixtures_have_residuals_of_their_own() -> None:
     known = Predicted("b200", "megatron_core", 64, measured=True)
-    plain, mixture = (
-        interval(load_residuals(experts=each), known, 0.8) for each in (False, True)
-    )
+    plain, mixture = (interval(load_residuals(experts=each), known, 0.8) for each in (False, True))
     assert plain is not None and mixture is not None and mixture.width > plain.width
     assert mixture.high / mixture.low < 2.5
 

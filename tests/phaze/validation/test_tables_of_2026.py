@@ -11,8 +11,8 @@ from unpriced import no_plan_of_ours
 
 from GraphExtractor.models.dimensions import parse_dimensions
 from phaze.validation.assumptions import Assumptions, Notes
-from phaze.validation.megatron_tests import GPT_VOCABULARY, SOURCE
 from phaze.validation.intervals import family_of
+from phaze.validation.megatron_tests import GPT_VOCABULARY, SOURCE
 from phaze.validation.published_words import memory_in, recompute_in
 from phaze.validation.records import ValidationReport
 from phaze.validation.run import validate
@@ -35,6 +35,7 @@ TEST = {  # a test of Megatron-LM as its table has it
     "layers": "12",
     "hidden": "512",
     "heads": "8",
+    "ffn": "",
     "seq": "1024",
     "experts": "",
     "topk": "",
