@@ -105,7 +105,7 @@ def test_a_test_without_machines_or_of_a_mixture_says_why_it_is_not_predicted(
     assert not known.reason and known.predicted_memory_bytes is not None
     assert known.memory_error == pytest.approx(0.0, abs=0.1)
     assert "on how many devices" in without.reason or "dp" in without.reason
-    assert not experts.reason and "experts4-chosen1" in experts.model
+    assert not experts.reason and "experts=4,chosen=1" in experts.model
     assert "mixture of experts" in gated.reason
 
 
