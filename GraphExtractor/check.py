@@ -155,16 +155,20 @@ def _partial(layer: LayerGraph, parts: frozenset[int]) -> _PartialProducts:
 
 
 def _read_again(layer: LayerGraph) -> int:
-    """Parameters of products that a layer runs several times (a head that predicts further tokens),
+    """Parameters of modules that a layer runs several times (a head that predicts further tokens),
     but for the first."""
-    read = sum(
-        math.prod(operand.shape)
-        for operator in layer.forward.operators
-        if operator.kind is OperatorKind.GEMM and not operator.grouped
-        for operand in operator.reads
-        if operand.role is OperandRole.PARAMETER and len(operand.shape) == 2
-    )
-    return max(read - layer.matmul_parameter_count, 0)
+    seen, again = set[str](), 0
+    for operator in layer.forward.operators:
+        if operator.kind is not OperatorKind.GEMM or operator.grouped:
+            continue
+        if operator.name in seen:
+            again += sum(
+                math.prod(operand.shape)
+                for operand in operator.reads
+                if operand.role is OperandRole.PARAMETER and len(operand.shape) == 2
+            )
+        seen.add(operator.name)
+    return again
 
 
 def _unneeded_backward(graph: ModelGraph) -> int:

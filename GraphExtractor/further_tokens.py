@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch.nn import functional
 
-from GraphExtractor.custom_operators import FusedRmsNorm, split_sequence
+from GraphExtractor.custom_operators import FusedRmsNorm, reduce_from_group, split_sequence
 from GraphExtractor.graph_key import GraphKey
 
 
@@ -23,18 +24,24 @@ class FurtherTokens(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, hidden: int, mixers: Sequence[torch.nn.Module], times: int) -> None:
         super().__init__()
-        self.times, self.parts = times, 1
+        self.times, self.tp, self.parts = times, 1, 1
         self.token_norm, self.hidden_norm, self.last_norm = (_norm(hidden) for _ in range(3))
         self.join = torch.nn.Linear(2 * hidden, hidden, bias=False)
         self.norms = torch.nn.ModuleList([_norm(hidden) for _ in mixers])
         self.mixers = torch.nn.ModuleList(mixers)
 
     def shard(self, key: GraphKey) -> None:
-        """Take a device's part of tokens that are looked up again; mixers divide themselves."""
-        self.parts = key.tp if key.sequence_parallel else 1
+        """Divide the table of tokens that are looked up again; mixers divide themselves."""
+        self.tp, self.parts = key.tp, key.tp if key.sequence_parallel else 1
 
-    def forward(self, hidden: torch.Tensor, embedded: torch.Tensor) -> Any:
-        """What the head reads, each of (batch, sequence, hidden), and what the next module does."""
+    def forward(self, hidden: torch.Tensor, ids: torch.Tensor, table: torch.Tensor) -> Any:
+        """What the head reads, each of (batch, sequence, hidden), and what the next module does.
+
+        ``table`` is the model's embedding, or this device's part of it.
+        """
+        embedded = functional.embedding(ids, table)
+        if self.tp > 1:
+            embedded = reduce_from_group(embedded, self.tp)
         if self.parts > 1:
             embedded = split_sequence(embedded, self.parts)
         x = self.join(torch.cat((self.token_norm(embedded), self.hidden_norm(hidden)), -1))

@@ -118,7 +118,7 @@ class NemotronH(LlamaLikeFamily):
         hidden = model.model(input_ids=ids).last_hidden_state
         total = cross_entropy(model.lm_head(hidden), labels)
         for _ in range(model.further.times):
-            read, hidden = model.further(hidden, model.model.embeddings(ids))
+            read, hidden = model.further(hidden, ids, model.model.embeddings.weight)
             total = total + cross_entropy(model.lm_head(read), labels)
         return total
 
@@ -150,14 +150,14 @@ _nano = partial(
 MODELS: Mapping[str, ModelFamily] = {
     "nemotron-3-nano-30b-a3b": _nano(
         published_parameter_count=31_600_000_000,
-        published_active_count=3_200_000_000,
+        published_active_count=3_580_000_000,
         source="NVIDIA 2025, Nemotron 3 Nano, and Megatron-LM d98e8a6, examples/post_training/"
         "modelopt/conf/nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.sh",
     ),
     "nemotron-3.5-lightning-30b-a3b": _nano(
         further=2,
         published_parameter_count=32_900_000_000,
-        published_active_count=3_200_000_000,
+        published_active_count=4_520_000_000,
         source="counts of Nemotron 3 Nano and what its modules add; Megatron-LM d98e8a6, "
         "tests/functional_tests/test_cases/nemotron/nemotron3_5_lightning_nightly_tp1_pp1_cp1_ep8_dgx_gb200/model_config.yaml",
     ),
@@ -173,7 +173,7 @@ MODELS: Mapping[str, ModelFamily] = {
         mamba_heads=128,
         further=2,
         published_parameter_count=123_600_000_000,
-        published_active_count=12_700_000_000,
+        published_active_count=14_330_000_000,
         source="NVIDIA 2026, Nemotron 3 Super (120.6B, to which its modules add), and "
         "Megatron-LM d98e8a6, examples/post_training/modelopt/conf/nvidia/"
         "NVIDIA-Nemotron-3-Super-120B-A12B-BF16.sh, with the modules of tests/functional_tests/"
