@@ -114,11 +114,11 @@ class NemotronH(LlamaLikeFamily):
         """See base class; losses of further tokens are added."""
         if not self.further:
             return super().loss(model, inputs, cross_entropy)
-        ids, labels = inputs["input_ids"], inputs["labels"]
-        hidden = model.model(input_ids=ids).last_hidden_state
+        labels = inputs["labels"]
+        hidden = model.model(input_ids=inputs["input_ids"]).last_hidden_state
         total = cross_entropy(model.lm_head(hidden), labels)
         for _ in range(model.further.times):
-            read, hidden = model.further(hidden, ids, model.model.embeddings.weight)
+            read, hidden = model.further(hidden)
             total = total + cross_entropy(model.lm_head(read), labels)
         return total
 

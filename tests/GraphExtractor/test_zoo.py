@@ -33,8 +33,8 @@ LATENT = {
 }  # queries, keys and values, and rotary keys come from latent vectors that are not split
 
 MIXED = {**USUAL, "block": (1, 1)}  # a layer is a mixer, attention or experts
-# two modules of attention and experts behind the head look tokens up again and pass it once more
-FURTHER = {**MIXED, "head": (3 + 2 * (1 + 2 + 3), 1 + 2 * (2 + 1))}
+# two modules of attention and experts behind the head pass it once more
+FURTHER = {**MIXED, "head": (3 + 2 * (2 + 3), 1 + 2 * (2 + 1))}
 
 
 def expected(model):
