@@ -69,11 +69,12 @@ class Widening:
 @dataclass(frozen=True)
 class Residuals:
     """What is known of the errors of predictions. ``within_model`` is the standard deviation
-    between plans of one model."""
+    between plans of one model; ``models`` says of which they are, where not of all."""
 
     sources: tuple[SourceResiduals, ...]
     within_model: float
     widening: Widening
+    models: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,9 @@ def interval(residuals: Residuals, predicted: Predicted | None, nominal: float) 
     reasons, more = _beyond(residuals, predicted)
     half = student_half_width(nominal, len(means) - 1) * math.sqrt(variance + more)
     centre = float(means.mean())
-    own = f"errors of {sum(each.rows for each in sources)} published runs of {len(sources)} sources"
+    whose = f" of {residuals.models}," if residuals.models else ""
+    rows = sum(each.rows for each in sources)
+    own = f"errors of {rows} published runs{whose} of {len(sources)} sources"
     return Interval(nominal, math.exp(centre - half), math.exp(centre + half), (own, *reasons))
 
 
