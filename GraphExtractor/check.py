@@ -87,7 +87,8 @@ def check_invariants(graph: ModelGraph) -> list[str]:
     meets: left out are attention's score products, convolutions, experts, a pooler, which sees one
     token per sequence, and what sequence parallelism has work on a part of the tokens. Backward
     products are twice the forward ones, where the scores that flash attention computes again are
-    left out; products in layers that no gradient leaves, such as a convolution of the image, count
+    left out; those that run several times count as often; products in layers that no gradient
+    leaves, such as a convolution of the image, count
     once where they have no input gradient.
     """
     layers = [graph.layers[index] for index in graph.sequence]
@@ -98,7 +99,7 @@ def check_invariants(graph: ModelGraph) -> list[str]:
     parameters = all_tokens_flops = forward = backward = score_forward = score_backward = 0
     for layer in layers:
         part, flops = _partial(layer, frozenset(parts - {tokens})), product_flops(layer)
-        parameters += layer.matmul_parameter_count - part.parameters
+        parameters += layer.matmul_parameter_count + _read_again(layer) - part.parameters
         all_tokens_flops += flops.forward - part.flops
         forward += flops.forward
         backward += flops.backward
@@ -151,6 +152,23 @@ def _partial(layer: LayerGraph, parts: frozenset[int]) -> _PartialProducts:
             flops += operator.flops
             parameters += sum(math.prod(shape) for shape in shapes)
     return _PartialProducts(flops, parameters)
+
+
+def _read_again(layer: LayerGraph) -> int:
+    """Parameters of modules that a layer runs several times (a head that predicts further tokens),
+    but for the first."""
+    seen, again = set[str](), 0
+    for operator in layer.forward.operators:
+        if operator.kind is not OperatorKind.GEMM or operator.grouped:
+            continue
+        if operator.name in seen:
+            again += sum(
+                math.prod(operand.shape)
+                for operand in operator.reads
+                if operand.role is OperandRole.PARAMETER and len(operand.shape) == 2
+            )
+        seen.add(operator.name)
+    return again
 
 
 def _unneeded_backward(graph: ModelGraph) -> int:

@@ -9,7 +9,8 @@ need not be kept (Megatron-Core since 2025: ``moe_permute_fusion``, ``permuted_p
 Routing is balanced, which is what balancing losses and biases train for, or the device is the
 busiest of its group, whose experts get a multiple of the mean (``GraphKey.expert_load``): each
 expert gets an equal part of every device's choices, rounded up to whole rows. Neither losses nor
-dropped tokens are modelled. Indices are bookkeeping, except where a kernel reads them beside the rows.
+dropped tokens are modelled. Indices are bookkeeping, except where a kernel reads them beside the
+rows.
 
 Under tensor parallelism the experts' inner width is split like that of any gated MLP and the router
 is replicated. Without sequence parallelism the block has one all-reduce at its end and one, in

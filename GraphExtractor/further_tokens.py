@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from GraphExtractor.custom_operators import FusedRmsNorm, split_sequence
-from GraphExtractor.graph_key import GraphKey
+from GraphExtractor.custom_operators import FusedRmsNorm
 
 
 class FurtherTokens(torch.nn.Module):  # type: ignore[misc]
@@ -23,21 +22,20 @@ class FurtherTokens(torch.nn.Module):  # type: ignore[misc]
 
     def __init__(self, hidden: int, mixers: Sequence[torch.nn.Module], times: int) -> None:
         super().__init__()
-        self.times, self.parts = times, 1
+        self.times = times
         self.token_norm, self.hidden_norm, self.last_norm = (_norm(hidden) for _ in range(3))
         self.join = torch.nn.Linear(2 * hidden, hidden, bias=False)
         self.norms = torch.nn.ModuleList([_norm(hidden) for _ in mixers])
         self.mixers = torch.nn.ModuleList(mixers)
 
-    def shard(self, key: GraphKey) -> None:
-        """Take a device's part of tokens that are looked up again; mixers divide themselves."""
-        self.parts = key.tp if key.sequence_parallel else 1
+    def forward(self, hidden: torch.Tensor) -> Any:
+        """What the head reads of ``hidden`` (batch, sequence, hidden), and what the next module
+        does.
 
-    def forward(self, hidden: torch.Tensor, embedded: torch.Tensor) -> Any:
-        """What the head reads, each of (batch, sequence, hidden), and what the next module does."""
-        if self.parts > 1:
-            embedded = split_sequence(embedded, self.parts)
-        x = self.join(torch.cat((self.token_norm(embedded), self.hidden_norm(hidden)), -1))
+        Tokens that are looked up again would be a layer that is fed by none before it; in their
+        place stands what is joined with them.
+        """
+        x = self.join(torch.cat((self.token_norm(hidden), self.hidden_norm(hidden)), -1))
         for norm, mixer in zip(self.norms, self.mixers, strict=True):
             made = mixer(norm(x))
             x = x + (made[0] if isinstance(made, tuple) else made)

@@ -158,7 +158,7 @@ class PlainAttention(torch.nn.Module):  # type: ignore[misc]
 
     def forward(self, hidden_states: torch.Tensor, **_: Any) -> tuple[Any, None]:
         """Tokens (batch, sequence, hidden)."""
-        (_, heads, kv_heads, width), group = self.sizes, (self.tp, self.sequence_parallel)
+        (_hidden, heads, kv_heads, width), group = self.sizes, (self.tp, self.sequence_parallel)
         made = self.qkv_proj(custom_operators.enter_group(hidden_states, *group))
         sizes = heads * width, kv_heads * width, kv_heads * width
         q, k, v = (

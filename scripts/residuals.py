@@ -49,7 +49,8 @@ def main() -> None:
         path = RESIDUALS_OF_EXPERTS
         mixtures = [each for each in runs if each.plan is not None and each.plan.experts]
         runs = tuple(replace(each, source=family_of(each.source)) for each in mixtures)
-    found = residuals_of(runs, load_residuals(experts=table is not None).widening)
+    mixed = table is not None
+    found = residuals_of(runs, load_residuals(experts=mixed).widening, of_middle=mixed)
     head = path.read_text().split("sources:")[0]
     content = json.loads(to_json(found))
     widening = {"widening": content.pop("widening")}

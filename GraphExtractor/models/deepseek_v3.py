@@ -150,11 +150,13 @@ MODELS: Mapping[str, ModelFamily] = {
     "deepseek-v2": _deepseek_v2(
         layers=60,
         published_parameter_count=235_741_434_880,
-        published_active_count=21_000_000_000,
+        published_active_count=21_390_000_000,
         source="DeepSeek-AI 2024, DeepSeek-V2, section 3.1.2, and the released configuration",
     ),
     "deepseek-v2-4-layers": _deepseek_v2(
-        layers=4, source="DeepSeek-V2's first layers, as SimuMax 4dcaae5 measures them (examples)"
+        layers=4,
+        published_active_count=2_404_000_000,
+        source="DeepSeek-V2's first layers, as SimuMax 4dcaae5 measures them (examples)",
     ),
     "kimi-k2": DeepseekV3(
         layers=61,

@@ -76,14 +76,14 @@ _gpt_oss = partial(
     vocabulary=201088,
     sequence_length=4096,
     source="OpenAI 2025, gpt-oss-120b and gpt-oss-20b model card, table 1, and the released "
-    "configurations; counts are of all weights, sequences as NVIDIA's recipes train",
+    "configurations; the active part with the embedding, sequences as NVIDIA's recipes train",
 )
 
 MODELS: Mapping[str, ModelFamily] = {
     "gpt-oss-20b": _gpt_oss(
-        24, 2880, 64, 20_914_757_184, experts=32, published_active_count=3_610_000_000
+        24, 2880, 64, 20_914_757_184, experts=32, published_active_count=4_190_000_000
     ),
     "gpt-oss-120b": _gpt_oss(
-        36, 2880, 64, 116_829_156_672, experts=128, published_active_count=5_130_000_000
+        36, 2880, 64, 116_829_156_672, experts=128, published_active_count=5_710_000_000
     ),
 }

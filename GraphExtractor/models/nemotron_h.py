@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -97,10 +97,10 @@ class NemotronH(LlamaLikeFamily):
         widths = StateWidths(self.mamba_heads, self.mamba_width, self.groups, self.state)
         experts = self.latent, self.ffn, self.experts, self.chosen, self.shared_ffn
         heads = self.heads, self.kv_heads, self.width_of_heads
-        mixers = {
-            "M": lambda: Mamba2Mixer(self.hidden, widths),
-            "*": lambda: PlainAttention(self.hidden, *heads),
-            "E": lambda: LatentMixture(self.hidden, *experts),
+        mixers: Mapping[str, Callable[[], torch.nn.Module]] = {
+            "M": partial(Mamba2Mixer, self.hidden, widths),
+            "*": partial(PlainAttention, self.hidden, *heads),
+            "E": partial(LatentMixture, self.hidden, *experts),
         }
         model: Any = super().build(key, vocabulary, attention)
         for block, kind in zip(model.model.layers, self.pattern, strict=True):
@@ -114,11 +114,11 @@ class NemotronH(LlamaLikeFamily):
         """See base class; losses of further tokens are added."""
         if not self.further:
             return super().loss(model, inputs, cross_entropy)
-        ids, labels = inputs["input_ids"], inputs["labels"]
-        hidden = model.model(input_ids=ids).last_hidden_state
+        labels = inputs["labels"]
+        hidden = model.model(input_ids=inputs["input_ids"]).last_hidden_state
         total = cross_entropy(model.lm_head(hidden), labels)
         for _ in range(model.further.times):
-            read, hidden = model.further(hidden, model.model.embeddings(ids))
+            read, hidden = model.further(hidden)
             total = total + cross_entropy(model.lm_head(read), labels)
         return total
 
@@ -150,16 +150,16 @@ _nano = partial(
 MODELS: Mapping[str, ModelFamily] = {
     "nemotron-3-nano-30b-a3b": _nano(
         published_parameter_count=31_600_000_000,
-        published_active_count=3_200_000_000,
+        published_active_count=3_580_000_000,
         source="NVIDIA 2025, Nemotron 3 Nano, and Megatron-LM d98e8a6, examples/post_training/"
         "modelopt/conf/nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.sh",
     ),
     "nemotron-3.5-lightning-30b-a3b": _nano(
         further=2,
         published_parameter_count=32_900_000_000,
-        published_active_count=3_200_000_000,
-        source="counts of Nemotron 3 Nano and what its modules add; Megatron-LM d98e8a6, tests/functional_tests/test_cases/nemotron/"
-        "nemotron3_5_lightning_nightly_tp1_pp1_cp1_ep8_dgx_gb200/model_config.yaml",
+        published_active_count=4_520_000_000,
+        source="counts of Nemotron 3 Nano and what its modules add; Megatron-LM d98e8a6, "
+        "tests/functional_tests/test_cases/nemotron/nemotron3_5_lightning_nightly_tp1_pp1_cp1_ep8_dgx_gb200/model_config.yaml",
     ),
     "nemotron-3-super-120b-a12b": _nemotron(
         "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME",
@@ -173,9 +173,10 @@ MODELS: Mapping[str, ModelFamily] = {
         mamba_heads=128,
         further=2,
         published_parameter_count=123_600_000_000,
-        published_active_count=12_700_000_000,
-        source="NVIDIA 2026, Nemotron 3 Super (120.6B, to which its modules add), and Megatron-LM d98e8a6, examples/post_training/"
-        "modelopt/conf/nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-BF16.sh, with the modules of "
-        "tests/functional_tests/test_cases/nemotron/nemotron3_super_release_gb200",
+        published_active_count=14_330_000_000,
+        source="NVIDIA 2026, Nemotron 3 Super (120.6B, to which its modules add), and "
+        "Megatron-LM d98e8a6, examples/post_training/modelopt/conf/nvidia/"
+        "NVIDIA-Nemotron-3-Super-120B-A12B-BF16.sh, with the modules of tests/functional_tests/"
+        "test_cases/nemotron/nemotron3_super_release_gb200",
     ),
 }

@@ -36,7 +36,7 @@ TYPED_COLUMNS = (  # of ``phaze.validation.typed_run``, which help texts do not 
     "(fp32|bf16|fp16), fp8_weights, offloaded_activations (a fraction), overlap_gradients, "
     "overlap_tensor, blocking_launches, fused_gradients, dispatcher "
     "(alltoall|allgather|deepep|hybridep), dispatch_fp8, overlap_experts "
-    "(none|shared|batches|delayed), "
+    "(none|shared|batches|delayed), expert_load, "
     "cuda_graphs (none|attn|router|attn_router|layer|iteration), tp, pp, dp, cp, ep, etp, "
     "interleave, micro_batch_size, global_batch_samples, recompute "
     "(none|selective|full, or modules, as moe_act+layernorm), "

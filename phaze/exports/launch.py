@@ -64,10 +64,15 @@ class Launch:
         seconds, memory = self.iteration_s, self.memory_bytes
         time = f"Predicted: {seconds:.4g} s an iteration." if seconds is not None else ""
         held = f"{memory / 2**30:.4g} GiB on the fullest device" if memory is not None else ""
-        load, divided = self.degrees.expert_load, self.degrees.ep > 1
-        routed = f"Predicted with {load:g} times the mean of tokens for the busiest experts."
-        told = time, held and f"Predicted: {held}.", routed if divided and load != 1.0 else ""
-        return tuple(filter(None, told))
+        return tuple(filter(None, (time, held and f"Predicted: {held}.", self.routed)))
+
+    @property
+    def routed(self) -> str:
+        """How experts are loaded in what is predicted, in a sentence; empty where alike."""
+        load = self.degrees.expert_load
+        if self.degrees.ep == 1 or load == 1.0:
+            return ""
+        return f"Predicted with {load:g} times the mean of tokens for the busiest experts."
 
     @cached_property
     def shape(self) -> DecoderShape | None:

@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from Estimator.plans.results import TimeInterval
 from phaze.validation.records import RunResult, Unstated
@@ -27,10 +28,13 @@ from phaze.validation.student import student_half_width
 from phaze_common import file_formats
 from phaze_common.records import read_yaml, to_record
 
+FloatArray = NDArray[np.float64]
 RESIDUALS = Path(__file__).with_name("residuals.yaml")
 RESIDUALS_OF_EXPERTS = Path(__file__).with_name("residuals_of_experts.yaml")
 NOMINAL = (0.8, 0.9)
 FEWEST_SOURCES = 3
+ENOUGH_FOR_MIDDLE = 8  # runs of a source, of which one lies beyond either end of the middle
+FIFTHS = 1.2816  # standard deviations within which four fifths of a normal distribution lie
 _RELEASE = re.compile(r"\s*\bv?\d+(?:\.\d+)+\b")
 
 
@@ -65,11 +69,12 @@ class Widening:
 @dataclass(frozen=True)
 class Residuals:
     """What is known of the errors of predictions. ``within_model`` is the standard deviation
-    between plans of one model."""
+    between plans of one model; ``models`` says of which they are, where not of all."""
 
     sources: tuple[SourceResiduals, ...]
     within_model: float
     widening: Widening
+    models: str = ""
 
 
 @dataclass(frozen=True)
@@ -134,7 +139,9 @@ def interval(residuals: Residuals, predicted: Predicted | None, nominal: float) 
     reasons, more = _beyond(residuals, predicted)
     half = student_half_width(nominal, len(means) - 1) * math.sqrt(variance + more)
     centre = float(means.mean())
-    own = f"errors of {sum(each.rows for each in sources)} published runs of {len(sources)} sources"
+    whose = f" of {residuals.models}," if residuals.models else ""
+    rows = sum(each.rows for each in sources)
+    own = f"errors of {rows} published runs{whose} of {len(sources)} sources"
     return Interval(nominal, math.exp(centre - half), math.exp(centre + half), (own, *reasons))
 
 
@@ -250,9 +257,16 @@ def without(residuals: Residuals, source: str) -> Residuals:
     return replace(residuals, sources=others)
 
 
-def residuals_of(runs: Sequence[RunResult], widening: Widening) -> Residuals:
-    """Residuals of runs that were measured and predicted."""
-    found, of_models = list[SourceResiduals](), list[np.ndarray[tuple[int], np.dtype[np.float64]]]()
+def residuals_of(
+    runs: Sequence[RunResult], widening: Widening, *, of_middle: bool = False
+) -> Residuals:
+    """Residuals of runs that were measured and predicted.
+
+    Variances are those of all runs of a source, or, ``of_middle`` four fifths where there are
+    enough, of the normal distribution with as wide ones: a few runs that are far off say little of
+    where most are.
+    """
+    found, of_models = list[SourceResiduals](), list[FloatArray]()
     alike: dict[str, list[RunResult]] = {}
     for run in sorted(_known(runs), key=lambda each: each.source):
         alike.setdefault(run.source, []).append(run)
@@ -264,7 +278,7 @@ def residuals_of(runs: Sequence[RunResult], widening: Widening) -> Residuals:
                 source=source,
                 rows=len(rows),
                 mean=round(float(logs.mean()), 4),
-                variance=round(float(logs.var(ddof=1)), 6) if len(rows) > 1 else 0.0,
+                variance=round(_variance(logs, of_middle=of_middle), 6),
                 devices=tuple(sorted({plan.device for plan in plans})),
                 software=tuple(sorted({plan.software for plan in plans})),
                 most_devices=max(each.devices or 1 for each in rows),
@@ -278,6 +292,13 @@ def residuals_of(runs: Sequence[RunResult], widening: Widening) -> Residuals:
     count = sum(len(each) - 1 for each in of_models)
     squares = sum(float((each**2).sum()) for each in of_models)
     return Residuals(tuple(found), round(math.sqrt(squares / count), 4) if count else 0.0, widening)
+
+
+def _variance(logs: FloatArray, *, of_middle: bool) -> float:
+    if of_middle and len(logs) >= ENOUGH_FOR_MIDDLE:
+        low, high = np.quantile(logs, (0.1, 0.9))
+        return float((high - low) / 2.0 / FIFTHS) ** 2
+    return float(logs.var(ddof=1)) if len(logs) > 1 else 0.0
 
 
 def _known(runs: Sequence[RunResult]) -> list[RunResult]:

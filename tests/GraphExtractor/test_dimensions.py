@@ -110,7 +110,7 @@ def test_names_are_safe_in_files_and_stable(family, layers, heads, width, more, 
         ("llama:layers=2,hidden=256,heads=8,tied=2", "give tied=1 to a llama"),
         (
             "gpt:layers=2,hidden=256,heads=8,experts=4",
-            "gpt models have no experts; .* experts to a mixtral or a qwen3moe",
+            "gpt models have no experts; .* experts to a gptmoe or a mixtral or a qwen3moe",
         ),
         ("mixtral:layers=2,hidden=256,heads=8,experts=4,chosen=5", "meets 5 of 4 experts"),
         ("llama:layers=2,hidden=256,heads=8,head_width=33", "even width"),

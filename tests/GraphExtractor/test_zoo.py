@@ -32,10 +32,16 @@ LATENT = {
     "block": (2, 4),
 }  # queries, keys and values, and rotary keys come from latent vectors that are not split
 
+MIXED = {**USUAL, "block": (1, 1)}  # a layer is a mixer, attention or experts
+# two modules of attention and experts behind the head pass it once more
+FURTHER = {**MIXED, "head": (3 + 2 * (2 + 3), 1 + 2 * (2 + 1))}
+
 
 def expected(model):
-    kinds = {"T5": T5, "Vit": IMAGES, "DenseVit": IMAGES, "DeepseekV3": LATENT}
-    return kinds.get(type(find_model(model)).__name__, USUAL)
+    family = find_model(model)
+    mixed = FURTHER if getattr(family, "further", 0) else MIXED
+    kinds = {"T5": T5, "Vit": IMAGES, "DenseVit": IMAGES, "DeepseekV3": LATENT, "NemotronH": mixed}
+    return kinds.get(type(family).__name__, USUAL)
 
 
 def all_reduces(operators):

@@ -63,6 +63,7 @@ def _head(launch: Launch, shape: DecoderShape) -> str:
     degrees, experts = launch.degrees, shape.experts
     seconds = launch.iteration_s
     predicted = "" if seconds is None else f" Predicted: {seconds:.4g} s per iteration."
+    predicted += f" {launch.routed}" if launch.routed else ""
     folder, model, rope, suffix = "qwen3", "Qwen3", "CosSinRoPE", "qwen3"
     if shape.family == "llama":
         folder, model, rope, suffix = "llama3", "Llama3", "ComplexRoPE", "llama"

@@ -679,6 +679,8 @@ READ = {
     "--external-cuda-graph": {"cuda_graphs": "layer"},
     "--enable-cuda-graph --cuda-graph-scope full": {"cuda_graphs": "layer"},
     "--cuda-graph-scope attn": {"cuda_graphs": None},
+    "--moe-expert-capacity-factor 1.5 --moe-pad-expert-input-to-capacity": {"expert_load": 1.5},
+    "--moe-expert-capacity-factor 1.5": {"expert_load": None},
     "--bf16 --optimizer sgd --sgd-momentum 0.0": {"optimizer": "sgd", "precision": "bf16"},
 }
 
@@ -695,6 +697,7 @@ def test_flags_of_others_are_read(given: str) -> None:
     [
         ("--num-layers many", "--num-layers of the Megatron-LM command is 'many'"),
         ("--micro-batch-size $1", "whole number of at least 1"),
+        ("--moe-expert-capacity-factor most", "a factor above 0, or give --expert-load"),
         ("--tensor-model-parallel-size", "has no value"),
         ("--pipeline-model-parallel-layout 'Et*23|tX'", "none of E, t, m, L"),
         ("--pipeline-model-parallel-layout 'Et*22|tL'", "23 blocks"),

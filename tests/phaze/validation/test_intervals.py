@@ -16,6 +16,7 @@ from phaze.validation.intervals import (
     interval,
     load_residuals,
     residuals_of,
+    without,
 )
 from phaze.validation.run import validate
 from phaze.validation.student import student_half_width
@@ -107,13 +108,20 @@ def test_what_ships_is_what_the_runs_that_ship_give(graphs: Path) -> None:
     assert now.within_model == pytest.approx(shipped.within_model, abs=2e-4)
 
 
-def test_models_with_experts_are_less_sure_and_say_why() -> None:
-    known = Predicted("h100", "megatron_core", 64, measured=True)
-    plain, mixture = (
-        interval(load_residuals(), each, 0.8) for each in (known, replace(known, experts=True))
+def test_mixtures_have_residuals_of_their_own() -> None:
+    known = Predicted("b200", "megatron_core", 64, measured=True)
+    plain, mixture = (interval(load_residuals(experts=each), known, 0.8) for each in (False, True))
+    assert plain is not None and mixture is not None and mixture.width > plain.width
+    assert mixture.high / mixture.low < 2.5
+
+
+def test_a_source_is_left_out_with_all_its_releases() -> None:
+    residuals = load_residuals(experts=True)
+    whole, left = (
+        {each.source for each in found.sources}
+        for found in (residuals, without(residuals, "Megatron-Bridge 26.99 performance summary"))
     )
-    assert plain is not None and mixture is not None and mixture.width > 2 * plain.width
-    assert "no such run of a model with experts" in mixture.reasons
+    assert whole - left == {"Megatron-Bridge performance summary"}
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 3, 7, 8, 60])

@@ -36,6 +36,7 @@ TEST = {  # a test of Megatron-LM as its table has it
     "layers": "12",
     "hidden": "512",
     "heads": "8",
+    "ffn": "",
     "seq": "1024",
     "experts": "",
     "topk": "",
@@ -119,12 +120,14 @@ def test_a_test_without_machines_or_of_a_mixture_says_why_it_is_not_predicted(
     tmp_path: Path, graphs: Path
 ) -> None:
     mixture = {"test": "moe/gpt3_mcore_tp2_pp2_ep2_te", "experts": "4", "topk": "1", "ep": "2"}
-    path = table_of(tmp_path / "tests.csv", {}, {"nodes_gpus": ""}, mixture)
-    known, without, experts = priced(path, graphs).runs
+    latent = mixture | {"ffn": "2048"}
+    path = table_of(tmp_path / "tests.csv", {}, {"nodes_gpus": ""}, mixture, latent)
+    known, without, experts, gated = priced(path, graphs).runs
     assert not known.reason and known.predicted_memory_bytes is not None
     assert known.memory_error == pytest.approx(0.0, abs=0.1)
     assert "on how many devices" in without.reason or "dp" in without.reason
-    assert "mixture of experts" in experts.reason
+    assert not experts.reason and "experts=4,chosen=1" in experts.model
+    assert "mixture of experts" in gated.reason
 
 
 @pytest.mark.parametrize(
@@ -160,7 +163,7 @@ BY_NAME: dict[str, object] = {
 
 @pytest.mark.parametrize(
     ("model", "billions", "active"),
-    [("GPT OSS 120B", 117, 5.1), ("gpt_oss_20b", 21, 3.6), ("Grok 1 314b BF16", 314, 86)],
+    [("Grok 1 314b BF16", 314, 86)],
 )
 def test_mixtures_that_dimensions_spell_out(
     rules: Assumptions, model: str, billions: float, active: float
@@ -175,6 +178,23 @@ def test_mixtures_that_dimensions_spell_out(
     routed = matrices.routed(dimensions.experts, dimensions.ffn)
     every = matrices.total(dimensions.layers, dimensions.layers, routed)
     assert every / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("words", "listed"),
+    [
+        ("GPT OSS 120B", "gpt-oss-120b"),
+        ("gpt_oss_20b", "gpt-oss-20b"),
+        ("Nemotron_3_Nano", "nemotron-3-nano-30b-a3b"),
+        ("nemotron_3_super_120b_a12b", "nemotron-3-super-120b-a12b"),
+        ("Nemotron V3 Super 120B (26.02)", "nemotron-3-super-120b-a12b"),
+        ("nemotron_3_5_lightning", "nemotron-3.5-lightning-30b-a3b"),
+        ("DeepSeek-V2 truncated to 4 layers", "deepseek-v2-4-layers"),
+    ],
+)
+def test_mixtures_that_are_listed(rules: Assumptions, words: str, listed: str) -> None:
+    run = read(rules, **BY_NAME, model=words)
+    assert run.model == listed and model_of(run, 4096, rules, Notes()).experts
 
 
 def test_a_mixture_of_another_depth_is_read_and_one_of_other_experts_refused(
