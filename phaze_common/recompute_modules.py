@@ -99,6 +99,12 @@ class RecomputedModules(TextInFiles):
             )
         return cls(tuple(RecomputeModule(each) for each in words))
 
+    @classmethod
+    def each_alone(cls) -> tuple[RecomputedModules, ...]:
+        """Every module by itself; that of core attention is ``Recompute.SELECTIVE``."""
+        others = (each for each in RecomputeModule if each is not RecomputeModule.CORE_ATTENTION)
+        return tuple(cls((each,)) for each in others)
+
 
 Recomputation = Recompute | RecomputedModules
 

@@ -21,6 +21,11 @@ class TextInFiles:
         raise NotImplementedError
 
     @classmethod
+    def each_alone(cls) -> tuple[Self, ...]:
+        """Of records that name several things those of one, beside what else the setting takes."""
+        return ()
+
+    @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         """How pydantic reads and writes it."""
         from pydantic_core import core_schema

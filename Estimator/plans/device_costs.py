@@ -315,8 +315,8 @@ def pass_work(
         if operator.streamed:
             pieces = model.piece_times(operator, panels)
             streaming.append(_Streaming(operator, pieces, _column_of(operator.streamed[0])))
-    through = zip(operators, parts, strict=True)
-    if any(part is HostPart.EXPERTS and each.gemms for each, part in through):
+    own = (each for each, part in zip(operators, parts, strict=True) if part is HostPart.EXPERTS)
+    if any(each.gemms and SHARED not in each.name for each in own):
         routing_s, experts_s = model.unseen_host_s
         alone_s[HOST] += routing_s + experts_s
         host_s[HostPart.ROUTER] += routing_s

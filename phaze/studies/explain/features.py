@@ -17,6 +17,7 @@ from phaze.settings.request import Request
 from phaze.studies.evaluation import Evaluation, evaluated
 from phaze_common.errors import InputError
 from phaze_common.progress import Progress, SilentProgress
+from phaze_common.text_in_files import TextInFiles
 
 FEATURES = tuple(each for each in PLAN_AXES if each.axis.feature)
 MOST_STEPS = 3
@@ -137,6 +138,9 @@ def _others(axis: PlanAxis, plan: UniformPlan) -> Iterator[object]:
         every = [each for each in item if each.value not in about.of_a_search]
     else:
         every = list(range(int(about.least), int(about.most) + 1))
+    other = axis.field.other
+    if other is not None and issubclass(other, TextInFiles):
+        every += other.each_alone()
     yield from (each for each in every if _plain(each) != axis.of(plan))
 
 
@@ -170,6 +174,8 @@ def _differs(one: Iteration | None, other: Iteration) -> bool:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, TextInFiles):
+        return str(value)
     return value.value if isinstance(value, Enum) else value
 
 

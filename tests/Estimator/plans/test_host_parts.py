@@ -10,8 +10,10 @@ from Estimator.plans.device_costs import DeviceCosts
 from Estimator.plans.groups import layer_groups
 from Estimator.plans.host_parts import REPLAYED, HostPart, host_parts, parts_of
 from Estimator.plans.layer_costs import LayerCosts
+from GraphExtractor import extract
 from GraphExtractor.graph import LayerGraph, ModelGraph, Recompute
 from phaze_common.choices import CudaGraphs
+from phaze_common.recompute_modules import Recomputation, RecomputedModules, RecomputeModule
 from tests.builders.training_cases import expert_graph_for, graph_for, plan_of
 
 CLUSTER = load_cluster("dgx_h100")
@@ -21,7 +23,7 @@ DENSE = plan_of(eager=False, dp=8, global_batch_size=16)
 
 
 def costs_of(
-    graph: ModelGraph, plan: UniformPlan, mode: Recompute = Recompute.NONE, **given: object
+    graph: ModelGraph, plan: UniformPlan, mode: Recomputation = Recompute.NONE, **given: object
 ) -> LayerCosts:
     shape = plan_of(eager=False, **(vars(plan) | given))
     return DeviceCosts(MODEL, CLUSTER).layer_costs(graph, mode, layer_groups(shape, CLUSTER))
@@ -120,3 +122,17 @@ def test_graphs_change_nothing_but_the_host() -> None:
         one, other = getattr(before, name), getattr(after, name)
         assert (one.device_s == other.device_s).all()
         assert (one.products_s == other.products_s).all()
+
+
+def test_experts_that_all_tokens_meet_take_the_host_no_dispatch_again() -> None:
+    plan = plan_of(eager=False, dp=8, ep=4, global_batch_size=16)
+    graph = extract.extract_graph(plan.graph_key("deepseek-v2-4-layers", 256))
+    grouped = MODEL.software.grouped
+    assert grouped is not None and grouped.routing is not None and grouped.dispatch is not None
+    unseen_s = grouped.routing.value + grouped.dispatch.value
+    taken = {}
+    for module in (RecomputeModule.SHARED_EXPERTS, RecomputeModule.EXPERTS):
+        again = costs_of(graph, plan, RecomputedModules((module,)))
+        taken[module] = float(again.recompute.host_s[0, again.sizes.sequence[-2]])
+    assert 0.0 < taken[RecomputeModule.SHARED_EXPERTS] < unseen_s
+    assert taken[RecomputeModule.EXPERTS] > unseen_s
