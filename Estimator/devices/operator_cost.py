@@ -281,9 +281,21 @@ class DeviceModel(OperatorCostModel):
             year=self.software.year,
         )
         made = self._kernel(time)
+        if gemm is operator.gemms[0]:
+            made = replace(made, launch_s=made.launch_s + self.scaling_s(operator))
         if kernel.issue is None or self.software.blocks:
             return made
         return replace(made, host_s=max(gemm.batch * kernel.issue.value, made.host_s))
+
+    def scaling_s(self, operator: Operator) -> float:
+        """What small kernels that scale the operands of each expert take of the device."""
+        kernel = self.software.grouped
+        if kernel is None or kernel.scaling is None or self.number_format not in REDUCED_FORMATS:
+            return 0.0
+        if operator.kind is not OperatorKind.GEMM or not operator.grouped:
+            return 0.0
+        experts = sum(gemm.batch for gemm in operator.gemms)
+        return kernel.scaling.value * experts * self.device.launch.gap.value
 
     def _in_panels(
         self, gemm: Gemm, operator: Operator, panels: int, number_format: str, element_bytes: int

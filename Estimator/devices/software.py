@@ -51,7 +51,9 @@ class GroupedProducts:
     product of each expert (None: one kernel runs those of all). Tokens are brought into the order
     of their experts and back at the part ``permutation`` of the memory bandwidth. In each pass a
     layer takes the host, beside the kernels of its operators, ``routing`` for what surrounds the
-    router up to the counts of tokens, and ``dispatch`` for what follows up to their sum.
+    router up to the counts of tokens, and ``dispatch`` for what follows up to their sum. In fewer
+    than 16 bits each expert's product has ``scaling`` small kernels of its own, unless a graph of
+    the whole iteration replays kernels that work on all experts.
     """
 
     exposed: Annotated[Quantity, "fraction"]
@@ -59,6 +61,7 @@ class GroupedProducts:
     issue: Annotated[Quantity | None, "s"] = None
     routing: Annotated[Quantity | None, "s"] = None
     dispatch: Annotated[Quantity | None, "s"] = None
+    scaling: Annotated[Quantity | None, "count"] = None
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ from GraphExtractor.graph import (
 from phaze_common.choices import CudaGraphs, Dispatcher, ExpertOverlap
 from phaze_common.recompute_modules import Recomputation
 
-HOST = 3  # field of ``PassCosts``
+LAUNCH, HOST, PRODUCTS = 2, 3, 4  # fields of ``PassCosts``
 _FORWARD, _RECOMPUTE, _BACKWARD = "forward", "recompute", "backward"
 _EXCHANGED = 8  # field of ``PassCosts``: exchanges with experts
 SHARED = ".shared_expert"  # in names of operators of experts that all tokens meet
@@ -74,6 +74,7 @@ class PassWork:
     collectives: tuple[tuple[int, Collective, int], ...]  # field of PassCosts, and how often
     streaming: tuple[_Streaming, ...]
     shared_s: float = 0.0  # of experts that all tokens meet, among ``alone_s``
+    scaling_s: float = 0.0  # of kernels of single experts, among ``alone_s``
 
     def priced(self, networks: _Networks) -> FloatArray:
         """All fields of ``PassCosts``, shape (9, ways in which groups lie)."""
@@ -82,6 +83,8 @@ class PassWork:
         if networks.graphs is not CudaGraphs.NONE:
             issued = [part not in REPLAYED[networks.graphs] for part in HostPart]
             total[HOST] = self.host_s[issued].sum()
+        if networks.graphs is CudaGraphs.ITERATION:  # whose kernels work on all experts
+            total[[LAUNCH, PRODUCTS]] -= self.scaling_s
         for column, collective, times in self.collectives:
             total[column] += times * networks.seconds(collective)
         for each in self.streaming:
@@ -301,10 +304,11 @@ def pass_work(
     streams stays apart."""
     alone_s, host_s = np.array([0.0, 0.0, beyond_s, 0.0, 0.0]), np.zeros(len(HostPart))
     collectives = Counter[tuple[int, Collective]]()
-    streaming, shared_s = [], 0.0
+    streaming, shared_s, scaling_s = [], 0.0, 0.0
     for operator, part in zip(operators, parts, strict=True):
         time = model.operator_time(operator, panels)
         shared_s += time.device_s if SHARED in operator.name else 0.0
+        scaling_s += model.scaling_s(operator)
         alone_s[:4] += time.arithmetic_s, time.memory_s, time.launch_s, time.host_s
         host_s[part] += time.host_s
         if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV) and not operator.streamed:
@@ -322,21 +326,22 @@ def pass_work(
         host_s[HostPart.ROUTER] += routing_s
         host_s[HostPart.EXPERTS] += experts_s
     sent = tuple((*each, times) for each, times in collectives.items())
-    return PassWork(alone_s, host_s, sent, tuple(streaming), shared_s)
+    return PassWork(alone_s, host_s, sent, tuple(streaming), shared_s, scaling_s)
 
 
 def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
-    alone_s, host_s, shared_s = np.zeros(5), np.zeros(len(HostPart)), 0.0
+    alone_s, host_s, shared_s, scaling_s = np.zeros(5), np.zeros(len(HostPart)), 0.0, 0.0
     collectives, streaming = Counter[tuple[int, Collective]](), []
     for work, times in works:
         alone_s += times * work.alone_s
         host_s += times * work.host_s
         shared_s += times * work.shared_s
+        scaling_s += times * work.scaling_s
         for column, collective, often in work.collectives:
             collectives[column, collective] += often * times
         streaming += [replace(each, times=each.times * times) for each in work.streaming]
     sent = tuple((*each, times) for each, times in collectives.items())
-    return PassWork(alone_s, host_s, sent, tuple(streaming), shared_s)
+    return PassWork(alone_s, host_s, sent, tuple(streaming), shared_s, scaling_s)
 
 
 def _accumulated(layer: LayerGraph) -> int:

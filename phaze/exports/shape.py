@@ -9,6 +9,7 @@ from GraphExtractor.models.base import LanguageModelFamily
 from GraphExtractor.models.bloom import Bloom
 from GraphExtractor.models.deepseek_v3 import DeepseekV3
 from GraphExtractor.models.gpt import Gpt
+from GraphExtractor.models.gpt_moe import GptMoe
 from GraphExtractor.models.llama import Llama
 from GraphExtractor.models.mixtral import Mixtral
 from GraphExtractor.models.mpt import Mpt
@@ -69,9 +70,11 @@ class DecoderShape:
 
 def decoder_shape(model: str) -> DecoderShape | None:
     """That of a model by its name; None where it is no decoder of blocks alike, such as one of
-    images, or of latent attention."""
+    images, of latent attention, or with experts that have no gates."""
     family = find_model(model)
-    if not isinstance(family, LanguageModelFamily | Opt) or isinstance(family, DeepseekV3):
+    if not isinstance(family, LanguageModelFamily | Opt):
+        return None
+    if isinstance(family, DeepseekV3 | GptMoe):
         return None
     sizes = (family.layers, family.hidden, family.heads, family.kv_heads or family.heads)
     if isinstance(family, Llama | Mixtral | Qwen3 | Qwen3Moe):

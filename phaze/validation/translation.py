@@ -263,7 +263,7 @@ def _literal(row: PublishedRow, rules: Assumptions, notes: Notes) -> TypedRun:
 
 def _expert_load(row: PublishedRow, rules: Assumptions, notes: Notes) -> float | None:
     """What the busiest device with experts gets, over the mean, by what is said of routing."""
-    found = first_found(rules.routing, f"{row.overlap}; {row.notes}; {row.model}", row.source)
+    found = first_found(rules.routing, "; ".join((row.overlap, row.notes, row.model, row.source)))
     if found is None:
         return None
     notes.assume("routing", f"{found.reason}: {found.load:g} times the mean")

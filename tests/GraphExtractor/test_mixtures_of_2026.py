@@ -16,6 +16,7 @@ from GraphExtractor.graph import LayerGraph, ModelGraph
 from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import find_model
+from phaze.exports.shape import decoder_shape
 from phaze_common.errors import InputError
 
 TOKENS = 512
@@ -153,4 +154,5 @@ def test_gpt_with_experts_is_named_by_its_sizes() -> None:
         BuiltModel.of(GraphKey(each.name, 1, TOKENS, 1), each.model()).published_size()
         for each in (found, plain)
     )
+    assert decoder_shape(found.name) is None  # launches of dense GPT are not its
     assert family.is_mixture and more - less == pytest.approx(12 * 7 * 2 * 512 * 2048, rel=0.01)

@@ -437,7 +437,20 @@ def _expert_exchange(given: _Given) -> dict[str, object]:
         batches, delayed, shared = (given.flag(*each) for each in paths)
         overlap = overlap_of(batches=batches, delayed=delayed, shared=shared)
         found["overlap_experts"] = overlap.value
-    return found
+    return found | _expert_load(given)
+
+
+def _expert_load(given: _Given) -> dict[str, object]:
+    """What the busiest experts get over the mean: their capacity, where all are padded to it."""
+    capacity = "model.moe_expert_capacity_factor"
+    factor = given.first(capacity)
+    padded = given.flag("model.moe_pad_expert_input_to_capacity")
+    if not isinstance(factor, int | float) or isinstance(factor, bool):
+        return {}
+    if padded and factor >= 1.0:
+        return {"expert_load": float(factor)}
+    given.untold[capacity] = "experts take so many tokens and drop the rest, which is not priced"
+    return {}
 
 
 def _stages(given: _Given, found: Mapping[str, object]) -> dict[str, object]:

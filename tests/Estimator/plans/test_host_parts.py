@@ -136,3 +136,31 @@ def test_experts_that_all_tokens_meet_take_the_host_no_dispatch_again() -> None:
         taken[module] = float(again.recompute.host_s[0, again.sizes.sequence[-2]])
     assert 0.0 < taken[RecomputeModule.SHARED_EXPERTS] < unseen_s
     assert taken[RecomputeModule.EXPERTS] > unseen_s
+
+
+def test_in_fp8_kernels_of_single_experts_take_the_device_but_in_graphs_of_iterations() -> None:
+    graph = expert_graph_for(PLAN)
+    formats = {
+        each: DeviceCosts(
+            DeviceModel(load_device("h100"), load_software("megatron_core"), each), CLUSTER
+        )
+        for each in ("bfloat16", "float8")
+    }
+
+    def device_s(number_format: str, graphs: CudaGraphs) -> float:
+        shape = plan_of(eager=False, **(vars(PLAN) | {"cuda_graphs": graphs}))
+        costs = formats[number_format].layer_costs(
+            graph, Recompute.NONE, layer_groups(shape, CLUSTER)
+        )
+        block = costs.sizes.sequence[-2]
+        return float(costs.forward.device_s[0, block] + costs.backward.device_s[0, block])
+
+    none, iteration = CudaGraphs.NONE, CudaGraphs.ITERATION
+    assert device_s("bfloat16", none) == device_s("bfloat16", iteration)
+    experts, kernels, gap_s = (
+        8 // 4,
+        4,
+        3e-6,
+    )  # of a device; as its files of software and device say
+    own_s = 6 * experts * kernels * gap_s  # of two products forward, and twice as many backward
+    assert device_s("float8", none) - device_s("float8", iteration) == pytest.approx(own_s)

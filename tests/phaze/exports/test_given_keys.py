@@ -142,6 +142,8 @@ NOT_LIKE_LLAMA: dict[
     },
 }
 FLEXIBLE = changed(BRIDGE, "model.moe_token_dispatcher_type", "flex")
+CAPPED = changed(BRIDGE, "model.moe_expert_capacity_factor", 1.5)
+PADDED = changed(CAPPED, "model.moe_pad_expert_input_to_capacity", True)
 BESIDE_BATCHES = changed(BRIDGE, "model.overlap_moe_expert_parallel_comm", True)
 OTHER_VALUES: dict[
     str, list[tuple[dict[str, Any], str, object]]
@@ -381,6 +383,8 @@ OTHER_VALUES: dict[
         (BRIDGE, "model.moe_token_dispatcher_type", "flex"),
         (FLEXIBLE, "model.moe_flex_dispatcher_backend", "hybridep"),
         (BRIDGE, "model.moe_shared_expert_overlap", True),
+        (CAPPED, "model.moe_pad_expert_input_to_capacity", True),
+        (PADDED, "model.moe_expert_capacity_factor", 2.0),
         (BRIDGE, "comm_overlap.overlap_moe_expert_parallel_comm", True),
         (BRIDGE, "model.overlap_moe_expert_parallel_comm", True),
         (BESIDE_BATCHES, "comm_overlap.delay_wgrad_compute", True),
