@@ -55,6 +55,13 @@ class PlanAxis:
         """Its value in a plan, as files and tables have it: a number, a switch, a name, a list."""
         return _plain(attrgetter(self.attribute)(plan))
 
+    def read(self, cell: Any) -> Any:
+        """What ``of`` gave, as a plan has it."""
+        names, other = self.field.item, self.field.other
+        if other is None or cell in [each.value for each in names]:
+            return names(cell)
+        return other.parsed(cell)
+
     def phrase_of(self, plan: UniformPlan) -> str:
         """What a sentence says of its value in a plan; empty where it is as a plan has it by
         itself."""

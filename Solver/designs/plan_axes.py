@@ -129,7 +129,10 @@ class _Model:
                 _named(axis, value) for column in columns for value in np.unique(column).tolist()
             }
         modes = [mode.value for mode in Recompute]
-        return sorted(values, key=lambda value: modes.index(value) if value in modes else value)
+        return sorted(
+            values,
+            key=lambda value: (modes.index(value), "") if value in modes else (len(modes), value),
+        )
 
     def _chosen_value(self, axis: ChosenAxis) -> Value:
         value: Value = axis.axis.of(self._chosen)

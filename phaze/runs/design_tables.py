@@ -123,7 +123,7 @@ def _kind_of(column: pd.Series[Any]) -> str:
 
 def plan_of(point: Mapping[Any, Any]) -> UniformPlan:
     """The best plan of a design point, as far as its row tells it."""
-    stated = {each.key: each.field.item(point[each.key]) for each in OF_SHAPES}
+    stated = {each.key: each.read(point[each.key]) for each in OF_SHAPES}
     layout = stated.pop("layout").axes
     return UniformPlan(**stated, layout=layout, pp=int(point["pp"]), dp=int(point["dp"]))
 
@@ -246,6 +246,7 @@ def _group_frame(
         if not issubclass(axis.field.item, StrEnum):
             return np.array(values)[shape_of]
         names = [each.value for each in axis.field.item]
+        names += sorted({*values} - {*names})  # such as modules that are recomputed
         return category(np.array([names.index(each) for each in values])[shape_of], names)
 
     frame = pd.DataFrame(

@@ -30,6 +30,7 @@ from phaze.settings.request import Request
 from phaze_common.choices import GroupOrder, TensorLayout
 from phaze_common.errors import InputError
 from phaze_common.setting_fields import BOTH
+from phaze_common.text_in_files import TextInFiles
 from Solver.hardware import Hardware
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _order(order: GroupOrder | Assignment, cluster: Cluster) -> GroupOrder | Ass
 
 def _plain(default: Any, value: Any) -> Any:
     """A cell as a setting of a plan: of the type of its ``default``, None where it is missing."""
-    if isinstance(value, StrEnum):
+    if isinstance(value, StrEnum | TextInFiles):
         return value
     if default is None:
         return None if value is None or value != value else bool(value)

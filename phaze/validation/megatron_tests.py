@@ -34,6 +34,8 @@ _UNFUSED = re.compile(r"(?:gpt|moe)/gpt3_(?:moe_)?mcore_(?!.*_cp\d|.*nondetermin
 _RESUMES = re.compile(r"resume|reruns|fsdp2|dsa")
 _OLDER = "dracooci"  # in the names of golden values from before resumed tests got fused attention
 _MEASURED = {name: Column(measured(most)) for name, most in MOST_MEASURED.items()}
+# --num-virtual-stages-per-pipeline-rank, where embedding and loss count as layers
+_VIRTUAL_STAGES = re.compile(r"_vp(\d)_account_for_embedding_loss")
 _MACHINES = re.compile(r"(\d+)x(\d+)")  # nodes and devices of each
 
 
@@ -138,6 +140,9 @@ class MegatronTest:
     @property
     def _chunks(self) -> str:
         """Chunks per stage, which the argument tells by the layers of each."""
+        ranks = _VIRTUAL_STAGES.search(self.test)
+        if ranks is not None:
+            return ranks[1]
         if self.vpp_layers is None or self.layers is None:
             return "1"
         return str(max(self.layers // ((self.degrees.pp or 1) * self.vpp_layers), 1))

@@ -380,3 +380,16 @@ def test_what_a_policy_of_maxtext_keeps_in_host_memory(
     assert (run.recompute, run.offloaded_activations) == (mode, part)
     unknown_link = read(rules, **words | {"gpu": "TPU v4", "framework": "MaxText"})
     assert unknown_link.offloaded_activations is None
+
+
+def test_virtual_stages_of_which_embedding_and_loss_are_two(
+    tmp_path: Path, rules: Assumptions
+) -> None:
+    name = "gpt/gpt3_mcore_te_tp1_pp4_vp2_account_for_embedding_loss_in_pipeline_split"
+    path = table_of(tmp_path / "tests.csv", {"test": name, "layers": "6", "vpp_layers": ""})
+    run = read_runs(path, rules)[0].run
+    assert run.interleave == 2
+    (candidate,) = possible_plans(
+        run, degrees_of(run, Notes()), 6, (Recompute.NONE,), rules, Notes()
+    )
+    assert candidate.plan.stage_layers == (1,) * 8
