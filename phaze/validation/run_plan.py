@@ -66,7 +66,7 @@ def possible_plans(
         interleave=(run.interleave or 1) if degrees.pp > 1 else 1,
         state_formats=StateFormats(
             moment_dtype=run.moment_dtype,
-            fp8_weights=bool(run.fp8_weights) and bool(run.precision and run.precision.is_reduced),
+            fp8_weights=bool(run.fp8_weights) and bool(run.precision and run.precision.reads_fp8),
         ),
         offload=Offload(activations=run.offloaded_activations or 0.0),
     )

@@ -9,6 +9,9 @@ from Estimator.devices.files import load_device, load_software
 from Estimator.devices.gemm import product_time
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.devices.recipes import REDUCED, operand_bytes, recipes, unit_of
+from Estimator.plans.degrees import UniformPlan
+from Estimator.plans.policy import check_formats
+from Estimator.plans.state_formats import StateFormats
 from GraphExtractor.graph import Gemm
 from phaze_common.choices import Precision
 from phaze_common.errors import InputError
@@ -82,3 +85,14 @@ def test_short_sums_reach_less_in_narrow_formats() -> None:
         reached(name, 1024) / reached(name, 16384) for name in ("bfloat16", "float4", "float8")
     ]
     assert losses == sorted(losses, reverse=True) and losses[-1] < 0.6
+
+
+@pytest.mark.parametrize("precision", list(Precision), ids=str)
+def test_weights_in_fp8_are_of_products_that_read_fp8(precision: Precision) -> None:
+    plan = UniformPlan(precision=precision, state_formats=StateFormats(fp8_weights=True))
+    if precision.reads_fp8:
+        check_formats(plan)
+    else:
+        with pytest.raises(InputError, match=f"products in {precision} do not read weights in fp8"):
+            check_formats(plan)
+    assert precision.reads_fp8 == (precision.is_reduced and precision is not Precision.NVFP4)
