@@ -139,6 +139,11 @@ class Precision(StrEnum):
         return self.kind is Precision.FP8
 
     @property
+    def reads_fp8(self) -> bool:
+        """Whether products with weights can read them in fp8."""
+        return self.is_reduced and self is not Precision.NVFP4
+
+    @property
     def kind(self) -> "Precision":
         """The format without how numbers are scaled: fp8 for all of fewer than 16 bits, whose
         frameworks do the same with all else."""

@@ -16,7 +16,7 @@ from Estimator.devices.device import (
 )
 from Estimator.devices.functions import TENSORS_MOVED
 from Estimator.devices.names import bare_name, forms_of
-from Estimator.devices.recipes import REDUCED, unit_of
+from Estimator.devices.recipes import REDUCED
 from Estimator.devices.software import AttentionKernel, Software
 from Estimator.hardware_files import HARDWARE, hardware_names, hardware_path
 from Estimator.network.contention import ACTIVITIES, Contention
@@ -91,8 +91,8 @@ def check_device(device: Device, source: Path | str) -> None:
     for key, shares in device.matrix.attention_kernels.items():
         _check_quantities(shares, file, f"matrix.attention_kernels.{key}.")
     for key, products in device.matrix.products.items():
-        known = unit_of(key) in peaks and (key in FORMATS or key in REDUCED)
-        file.require(known, "matrix.products", f"given {key!r}", f"of {', '.join(peaks)}")
+        known, formats = key in FORMATS or key in REDUCED, ", ".join(sorted({*FORMATS, *REDUCED}))
+        file.require(known, "matrix.products", f"given {key!r}", f"of {formats}")
         _check_quantities(products, file, f"matrix.products.{key}.")
     for place, libraries in enumerate(device.matrix.libraries):
         _check_quantities(libraries, file, f"matrix.libraries.{place}.")

@@ -132,7 +132,7 @@ def check_formats(plan: UniformPlan) -> None:
         InputError: says what was given and what is allowed.
     """
     formats, precision = plan.state_formats, plan.precision
-    if formats.fp8_weights and not precision.is_reduced:
+    if formats.fp8_weights and not precision.reads_fp8:
         raise InputError(
             f"fp8_weights is true, but products in {precision} do not read weights in fp8; give "
             "precision fp8, or leave fp8_weights out"

@@ -70,7 +70,7 @@ def possible_plans(
         state_formats=StateFormats(
             moment_dtype=run.moment_dtype,
             main_weight_dtype=run.main_weight_dtype,
-            fp8_weights=bool(run.fp8_weights) and bool(run.precision and run.precision.is_reduced),
+            fp8_weights=bool(run.fp8_weights) and bool(run.precision and run.precision.reads_fp8),
         ),
         offload=Offload(activations=run.offloaded_activations or 0.0),
     )

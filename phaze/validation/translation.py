@@ -163,7 +163,7 @@ def with_defaults(
 def _holds_in_fp8(framework: Framework, precision: Precision, device: Device | None) -> bool | None:
     """True where weights of blocks are held in fp8 by default."""
     devices = framework.fp8_weights
-    if not precision.is_reduced or devices is None or device is None:
+    if not precision.reads_fp8 or devices is None or device is None:
         return None
     return True if re.fullmatch(devices, device.name) else None
 

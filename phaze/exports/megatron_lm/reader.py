@@ -341,7 +341,7 @@ def _formats(flags: Flags) -> dict[str, object]:
             "main weights are counted with 4 bytes; Transformer Engine 2.1 on keeps only the 16 "
             "bits that bf16 weights lack"
         )
-    if flags.has("fp8-param-gather") and Precision(precision).is_reduced:
+    if flags.has("fp8-param-gather") and Precision(precision).reads_fp8:
         found["fp8_weights"] = True
     elif flags.has("fp8-param-gather"):
         flags.usual["fp8-param-gather"] = "has no effect without --fp8-format"

@@ -325,7 +325,8 @@ def _precision(given: _Given) -> dict[str, object]:
 
 def _in_fp8(given: _Given, precision: Precision) -> dict[str, object]:
     weights = given.flag("mixed_precision.fp8_param_gather")
-    return {"precision": precision.value} | ({"fp8_weights": True} if weights else {})
+    held = weights and precision.reads_fp8
+    return {"precision": precision.value} | ({"fp8_weights": True} if held else {})
 
 
 def _sharding(given: _Given) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,10 @@ from Estimator.devices.files import load_device, load_software
 from Estimator.devices.gemm import product_time
 from Estimator.devices.operator_cost import DeviceModel
 from Estimator.devices.recipes import REDUCED, operand_bytes, recipes, unit_of
+from Estimator.devices.written_yaml import written_yaml
+from Estimator.plans.degrees import UniformPlan
+from Estimator.plans.policy import check_formats
+from Estimator.plans.state_formats import StateFormats
 from GraphExtractor.graph import Gemm
 from phaze_common.choices import Precision
 from phaze_common.errors import InputError
@@ -82,3 +87,23 @@ def test_short_sums_reach_less_in_narrow_formats() -> None:
         reached(name, 1024) / reached(name, 16384) for name in ("bfloat16", "float4", "float8")
     ]
     assert losses == sorted(losses, reverse=True) and losses[-1] < 0.6
+
+
+@pytest.mark.parametrize("precision", list(Precision), ids=str)
+def test_weights_in_fp8_are_of_products_that_read_fp8(precision: Precision) -> None:
+    plan = UniformPlan(precision=precision, state_formats=StateFormats(fp8_weights=True))
+    if precision.reads_fp8:
+        check_formats(plan)
+    else:
+        with pytest.raises(InputError, match=f"products in {precision} do not read weights in fp8"):
+            check_formats(plan)
+    assert precision.reads_fp8 == (precision.is_reduced and precision is not Precision.NVFP4)
+
+
+def test_products_of_a_format_that_nobody_knows_are_refused(tmp_path: Path) -> None:
+    written = written_yaml(B200)
+    (tmp_path / "b200.yaml").write_text(written)
+    assert load_device(str(tmp_path / "b200.yaml")).matrix == B200.matrix
+    (tmp_path / "odd.yaml").write_text(written.replace("    bfloat16:\n", "    float7:\n"))
+    with pytest.raises(InputError, match=r"products is given 'float7'"):
+        load_device(str(tmp_path / "odd.yaml"))

@@ -13,7 +13,9 @@ import yaml
 
 import phaze
 from phaze.exports.launchers import Content, read_launch, reading_of
+from phaze.exports.nemo.exporter import RECIPES
 from phaze.settings.launched import KeyKind, LaunchReading
+from phaze_common.choices import Precision
 from phaze_common.errors import InputError
 
 SMALL_MEGATRON = (
@@ -442,6 +444,13 @@ def test_names_of_recipes_are_precisions(recipe: str, precision: str) -> None:
     found = from_yaml({**NEMO_1, "trainer": {**NEMO_1["trainer"], "precision": recipe}})
     assert found.settings["precision"] == precision
     found.check_expressible(())
+
+
+def test_recipes_that_are_written_are_read() -> None:
+    assert {each for each in Precision if each.is_reduced} <= {*RECIPES}
+    for precision, recipe in RECIPES.items():
+        found = from_yaml({**NEMO_1, "trainer": {**NEMO_1["trainer"], "precision": recipe}})
+        assert found.settings["precision"] == precision.value
 
 
 def test_chunks_beside_a_layout_are_not_said_to_be_read() -> None:

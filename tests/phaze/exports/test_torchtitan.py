@@ -294,6 +294,31 @@ def test_what_is_exported_is_read_again() -> None:
     assert read > 60
 
 
+@pytest.mark.parametrize(
+    ("precision", "converter"),
+    [(Precision.FP8, "Float8LinearConverter"), (Precision.MXFP8, "MXFP8LinearConverter")],
+)
+def test_recipes_are_converters_and_read_again(precision: Precision, converter: str) -> None:
+    text = module_of(launch_of(replace(PLAIN, precision=precision)))
+    compile(text, "phaze_plan.py", "exec")
+    assert f"{converter}.Config(" in text
+    assert read_file(text).settings["precision"] == precision.value
+
+
+@pytest.mark.parametrize(
+    ("precision", "near"),
+    [
+        (Precision.FP8_CURRENT, "fp8"),
+        (Precision.FP8_BLOCK, "mxfp8"),
+        (Precision.NVFP4, "mxfp8"),
+        (Precision.FP16, "bf16"),
+    ],
+)
+def test_recipes_that_it_has_not_are_refused(precision: Precision, near: str) -> None:
+    refused = EXPORTER.unsupported(launch_of(replace(PLAIN, precision=precision)))
+    assert refused is not None and dict(refused.nearest)["precision"] == near
+
+
 def test_files_of_others_are_read_without_running_them() -> None:
     text = """
 raise RuntimeError("not to be run")
