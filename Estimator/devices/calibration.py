@@ -20,8 +20,9 @@ from Estimator.devices.calibration_tables import (
     OperatorTable,
     read_operator_table,
 )
-from Estimator.devices.device import Calibration, Device, Evidence, Libraries
+from Estimator.devices.device import Calibration, Device, Evidence, FormatProducts, Libraries
 from Estimator.devices.files import load_software
+from Estimator.devices.gemm import fill_factor
 from Estimator.devices.isolated import isolated_s
 from Estimator.devices.recipes import unit_of
 from phaze_common.errors import InputError
@@ -80,8 +81,14 @@ def calibrate(device: Device, tables: Sequence[OperatorTable]) -> OperatorFit:
         )
     products = [row for row in measured if row.operator.products]
     if products:
-        device = _with_measured_libraries(device, {row.operator.number_format for row in products})
-        device = _fitted(device, "", products, tables)
+        formats, own = {row.operator.number_format for row in products}, device.matrix.products
+        device = _with_measured_libraries(device, formats)
+        shared = [row for row in products if row.operator.number_format not in own]
+        if shared:
+            device = _fitted(device, "", shared, tables)
+        for name in sorted(formats & own.keys()):
+            rows = [row for row in products if row.operator.number_format == name]
+            device = _with_products(device, name, _fitted(device, "", rows, tables))
     residuals = tuple(Residual(row, isolated_s(row.operator, device)) for row in measured)
     fitted = replace(device, evidence=Evidence.MEASURED, calibration=_calibration(device, tables))
     return OperatorFit(fitted, residuals)
@@ -113,6 +120,15 @@ def _with_measured_libraries(device: Device, formats: Collection[str]) -> Device
         if products:
             libraries.append(replace(each, products=products))
     return replace(device, matrix=replace(device.matrix, libraries=tuple(libraries)))
+
+
+def _with_products(device: Device, name: str, alone: Device) -> Device:
+    """The device with what products of one format reach as ``alone``, which is fitted to these."""
+    engine, fill = alone.matrix, alone.matrix.fill
+    steps = replace(fill, value=round(fill.value * fill_factor(alone, name), 4))
+    reached = replace(engine.efficiency, value=round(engine.reached(name, sustained=False), 6))
+    products = {**device.matrix.products, name: FormatProducts(reached, steps)}
+    return replace(device, matrix=replace(device.matrix, products=products), launch=alone.launch)
 
 
 def _owner(row: MeasuredOperator, device: Device) -> str | None:

@@ -157,7 +157,7 @@ def test_libraries_of_earlier_years_and_of_formats_that_were_not_measured_stay(
 
 
 def test_formats_are_fitted_where_several_are_measured(tmp_path: Path) -> None:
-    device = load_device("h100")
+    device = load_device("mi300x")
     truth = {**device.matrix.formats, "float8": replace(device.matrix.formats["float8"], value=0.6)}
     changed = replace(device, matrix=replace(device.matrix, formats=truth))
     table = read_measurements(measured(changed, tmp_path / "t.csv", ["bfloat16", "float8"]))

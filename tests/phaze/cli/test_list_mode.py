@@ -55,7 +55,7 @@ def test_key_figures_are_those_of_the_files(capsys: pytest.CaptureFixture[str]) 
         3350,
     )
     known = {row["name"]: row["known"] for row in listed(capsys, "devices")}
-    assert (known["mi210"], known["a100_80gb"], known["h100"], known["tpu_v5e"]) == (
+    assert (known["mi210"], known["h100"], known["mi300x"], known["tpu_v5e"]) == (
         "measured",
     ) * 2 + ("data_sheet",) * 2
     (flat,) = (row for row in listed(capsys, "clusters") if row["name"] == "phaze_icml24")

@@ -521,7 +521,9 @@ def test_devices_that_ship_state_the_power_of_their_board() -> None:
         "tpu_v5p",
         "tpu_v6e",
         "tpu_v7x",
-    }  # Google says none
+        "trainium1",
+        "trainium2",
+    }  # Google and AWS say none
     assert all(
         50 <= power.value <= 1500 and power.source for power in powers.values() if power is not None
     )
