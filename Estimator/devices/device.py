@@ -44,11 +44,10 @@ class Libraries:
 
 @dataclass(frozen=True)
 class FormatProducts:
-    """Products in one number format: what a large one alone reaches of the format's peak, and the
-    steps of k that a tile's start and end cost."""
+    """Products in one number format."""
 
-    efficiency: Annotated[Quantity, "fraction"]
-    fill: Annotated[Quantity, "steps of k"]
+    efficiency: Annotated[Quantity, "fraction"]  # what a large one alone reaches of its peak
+    fill: Annotated[Quantity, "steps of k"]  # what a tile's start and end cost
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def _as_good(typed: str, found: tuple[str, ...]) -> bool:
 STRANGERS = (
     "mamba whisper clip swin gemma gemma2-9b phi3 falcon neox starcoder2 olmoe roberta "
     "roberta-large deit-base deberta electra distilbert mobilenet convnext dinov2 yi-34b stablelm "
-    "rwkv jamba command-r dbrx pythia-12b nemotron flan-t5 x a z9"
+    "rwkv jamba command-r dbrx pythia-12b flan-t5 x a z9"
 )
 
 

@@ -332,6 +332,7 @@ def test_whatever_an_evaluation_takes_of_a_plan_and_a_search_may_choose_says_wha
     }
     of_hardware |= {"cluster", "fast_domain"}
     of_training = {"global_batch_size", "optimizer", "precision", "attention", *FORMAT_KEYS}
+    of_training |= {"expert_load"}
     expected = {each.key for each in request_fields() if Mode.EVALUATE in each.about.modes}
     assert expected - others - of_hardware - of_training == plan_keys() - {"fsdp"}
     assert plan_keys() <= {*all_settings().keys} and "fsdp" in plan_keys()
