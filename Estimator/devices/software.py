@@ -148,6 +148,9 @@ class Software:
     fragmentation: Annotated[Quantity | None, "fraction"] = None
     # of the host, while the device waits; None: nothing
     between_iterations: Annotated[Quantity | None, "s"] = None
+    # once an iteration for every shard of ZeRO 1 or 2, whose gradients are reduced and weights sent
+    # by themselves; None: all go together
+    shard_issue: Annotated[Quantity | None, "s"] = None
     # interleaved schedules of only pp micro-batches run all forward passes first
     whole_warm_up: bool = False
     # around a ring each device has early and late tokens, so that a causal mask leaves all as much

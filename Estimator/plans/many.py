@@ -330,7 +330,7 @@ def price_plans(
             step_s = max(step_s, stages[STEP, stage])
             fullest_bytes = max(fullest_bytes, stages[DEVICE, stage] + held_bytes[count, stage])
             host_bytes = max(host_bytes, stages[HOST, stage] + moved_bytes[count, stage])
-        found[0, plan], found[1, plan] = finished_s + step_s, step_s - rates.between_s
+        found[0, plan], found[1, plan] = finished_s + step_s, step_s - rates.between_s[plan]
         found[2, plan], found[3, plan] = fullest_bytes, host_bytes
 
 

@@ -31,6 +31,7 @@ from Estimator.plans.rates import (
     hides_tensor_collectives,
     host_rates,
     paired_part,
+    shards_s,
     start_s,
     straggler_excess,
     tensor_hides,
@@ -69,7 +70,6 @@ class ManyRates(NamedTuple):
     reserved_bytes: float
     reduces_all: bool
     gathers_beside: bool
-    between_s: float
     expert_split: bool
     tied_split: bool
     exchange: ExpertRates
@@ -79,6 +79,7 @@ class ManyRates(NamedTuple):
     accumulated: FloatArray
     micro_batches: FloatArray
     straggler_excess: FloatArray
+    between_s: FloatArray
     copies: FloatArray
     zero_stage: IntArray
     working: IntArray
@@ -97,7 +98,7 @@ class ManyRates(NamedTuple):
         """Those of ``rows``."""
         host = self.host._replace(**{name: getattr(self.host, name)[rows] for name in HOST_COLUMNS})
         return self._replace(
-            **{name: getattr(self, name)[rows] for name in self._fields[13:-1]}, host=host
+            **{name: getattr(self, name)[rows] for name in self._fields[12:-1]}, host=host
         )
 
 
@@ -127,7 +128,7 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.gathers_beside,
         rates.gather_copy_s[plan],
         rates.straggler_excess[plan],
-        rates.between_s,
+        rates.between_s[plan],
         rates.exchange,
         rates.paired[plan],
         rates.expert_split,
@@ -214,7 +215,6 @@ def _rates(
         reserved_bytes=software.reserved_memory.value,
         reduces_all=software.reduces_all,
         gathers_beside=software.gathers_beside,
-        between_s=between_s(software),
         expert_split=shape.divides_more,
         tied_split=shape.tp2 > 1,
         exchange=exchange_rates(shape, machine),
@@ -224,6 +224,7 @@ def _rates(
         accumulated=1 - 1 / plans.micro_batches,
         micro_batches=plans.micro_batches.astype(np.float64),
         straggler_excess=straggler_excess(machine, plans.devices),
+        between_s=between_s(software) + shards_s(software, sharding, sharers[:, 0]),
         copies=copies[:, 0].astype(np.float64),
         zero_stage=sharding,
         working=plans.working,

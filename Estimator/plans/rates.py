@@ -206,8 +206,17 @@ def straggler_excess(machine: Machine, devices: IntArray | int) -> FloatArray:
     return longer
 
 
+def shards_s(software: Software, zero_stage: IntArray, shards: IntArray) -> FloatArray:
+    """Seconds that the host works once an iteration where it treats each of the ``shards``
+    separately."""
+    each_s = 0.0 if software.shard_issue is None else software.shard_issue.value
+    separate = (zero_stage == 1) | (zero_stage == 2)
+    found: FloatArray = each_s * np.where(separate, shards, 0)
+    return found
+
+
 def between_s(software: Software) -> float:
-    """Seconds that the host works between two iterations, while its device waits."""
+    """Seconds that the host works between two iterations at least, while its device waits."""
     return 0.0 if software.between_iterations is None else software.between_iterations.value
 
 

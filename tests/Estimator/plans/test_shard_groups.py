@@ -15,6 +15,7 @@ from Estimator.plans.many_rates import plan_rates
 from Estimator.plans.plan import check_plan
 from Estimator.plans.rates import device_machine
 from Estimator.plans.stage_price import ALL_GATHER, DENSE, REDUCE_SCATTER, GroupRates
+from Estimator.quantity import Quantity
 from GraphExtractor.graph import CollectiveKind
 from phaze_common.errors import InputError
 from tests.builders.training_cases import graph_for, iteration_of, plan_of
@@ -84,3 +85,21 @@ def test_weights_that_are_gathered_for_every_pass_come_sooner_from_the_own_node(
 def test_groups_that_cannot_be_are_refused(given: dict[str, int], said: str) -> None:
     with pytest.raises(InputError, match=said):
         check_plan(replace(plan_with(), **given))
+
+
+@pytest.mark.parametrize(
+    ("zero", "groups", "shards"), [(1, 1, 32), (1, 4, 8), (2, 1, 32), (0, 1, 0), (3, 1, 0)]
+)
+def test_shards_that_are_sent_one_by_one_take_the_host_each(
+    zero: int, groups: int, shards: int
+) -> None:
+    issue = Quantity(2e-3, "s", "here")
+    other = DeviceModel(MODEL.device, replace(MODEL.software, shard_issue=issue), "bfloat16")
+    plan = plan_with(zero_stage=zero, shard_groups=groups)
+    graph = graph_for(plan)
+    usual, one_by_one = (iteration_of(graph, plan, each, CLUSTER) for each in (MODEL, other))
+    taken_s = one_by_one.iteration_s - usual.iteration_s
+    assert taken_s == pytest.approx(2e-3 * shards, abs=1e-12)
+    longer_s = one_by_one.breakdown.launch_s - usual.breakdown.launch_s
+    assert longer_s == pytest.approx(taken_s, abs=1e-12)
+    assert one_by_one.breakdown.total_s == pytest.approx(one_by_one.iteration_s)
