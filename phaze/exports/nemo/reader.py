@@ -33,7 +33,7 @@ from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import Expression, Made, parsed
 from phaze.settings.graph_words import graphs_of, older_switches
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
-from phaze_common.choices import CudaGraphs, GroupOrder, Precision
+from phaze_common.choices import CudaGraphs, ExpertWidth, GroupOrder, Precision
 from phaze_common.errors import InputError
 from phaze_common.recompute_modules import known_modules
 from phaze_common.yaml_files import parse_yaml
@@ -120,6 +120,8 @@ SWITCHED_OFF = {  # keys that are false where a flag of Megatron-LM is given
     "disable-bias-linear": "add_bias_linear",
     "untie-embeddings-and-output-weights": "share_embeddings_and_output_weights",
 }
+# torch's names of formats, as ``phaze.exports.nemo.settings`` writes them
+TORCH_FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
 CHUNKS = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
 RECIPES = ("mixed_precision", "trainer.precision", "precision", "mixed_precision.precision")
@@ -407,6 +409,41 @@ def _overlaps(given: _Given) -> dict[str, object]:
     reduced = given.first("mixed_precision.grad_reduce_in_fp32", "ddp.grad_reduce_in_fp32")
     if reduced is not None and not truth(reduced, "grad_reduce_in_fp32"):
         found["gradient_dtype"] = "bf16"
+    return found | _expert_width(given) | _state_formats(given)
+
+
+def _expert_width(given: _Given) -> dict[str, object]:
+    """Whether experts are whole where all else is divided."""
+    path = "model.expert_tensor_parallel_size"
+    width, tp = given.size(path), given.size("model.tensor_model_parallel_size") or 1
+    if width is None or width == tp:
+        return {}
+    if width > 1:
+        given.untold[path] = f"experts are cut over {width} devices, not over tp {tp}"
+        return {}
+    return {"etp": ExpertWidth.ONE.value}
+
+
+def _state_formats(given: _Given) -> dict[str, object]:
+    """Formats of gradients, moments and main weights, which the precision-aware optimizer keeps."""
+    if not given.flag("optimizer.use_precision_aware_optimizer"):
+        return {}
+    found, of_state = dict[str, object](), {}
+    for name in ("main_grads", "main_params", "exp_avg", "exp_avg_sq"):
+        path = f"optimizer.{name}_dtype"
+        word = given.text(path).rpartition(".")[2]
+        of_state[name] = TORCH_FORMATS.get(word, word) or "fp32"
+        if of_state[name] not in TORCH_FORMATS.values():
+            raise refused(path, given.value(path), ", ".join(TORCH_FORMATS))
+    if of_state["exp_avg"] != of_state["exp_avg_sq"]:
+        given.untold["optimizer.exp_avg_sq_dtype"] = (
+            f"the first moment is kept in {of_state['exp_avg']}, the second in "
+            f"{of_state['exp_avg_sq']}"
+        )
+    keys = {"main_grads": "gradient_dtype", "main_params": "main_weight_dtype"}
+    for name, key in {**keys, "exp_avg": "moment_dtype"}.items():
+        if of_state[name] != "fp32":
+            found[key] = of_state[name]
     return found
 
 

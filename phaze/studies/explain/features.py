@@ -50,9 +50,10 @@ class FeatureChange:
 class PlanFeatures:
     """A plan as it is, and with one feature changed at a time: what is possible, the fastest first.
 
-    ``together`` are the changes that help most, each made where those before it are; none of them
-    changes number formats. ``impossible`` are those that the model, the device or the plan does not
-    allow; ``without_effect`` are keys of features that change neither time nor memory of this plan.
+    Of values of one feature that come to the same the first is told. ``together`` are the changes
+    that help most, each made where those before it are; none of them changes number formats.
+    ``impossible`` are those that the model, the device or the plan does not allow;
+    ``without_effect`` are keys of features that change neither time nor memory of this plan.
     """
 
     plan: Evaluation
@@ -84,7 +85,7 @@ def plan_features(request: Request, progress: Progress | None = None) -> PlanFea
         )
     plan = evaluated(request)
     tried = _tried(request, plan.iteration, FEATURES, progress or SilentProgress())
-    changes = [each.change for each in tried if _differs(each.iteration, plan.iteration)]
+    changes = [each.change for each in _first_of_equals(tried, plan.iteration)]
     changing = {each.key for each in changes}
     possible = [each.change.key for each in tried if each.iteration is not None]
     return PlanFeatures(
@@ -167,10 +168,18 @@ def _changed(
     return _Tried(change, other, found)
 
 
-def _differs(one: Iteration | None, other: Iteration) -> bool:
-    return one is not None and (
-        one.iteration_s != other.iteration_s or one.memory_bytes != other.memory_bytes
-    )
+def _first_of_equals(tried: list[_Tried], now: Iteration) -> Iterator[_Tried]:
+    """What is possible, without values of a feature that come to the same as the plan or as an
+    earlier value: parts that the model lacks."""
+    seen = dict[str, set[tuple[float, float]]]()
+    for each in tried:
+        if each.iteration is None:
+            continue
+        found = each.iteration.iteration_s, each.iteration.memory_bytes
+        others = seen.setdefault(each.change.key, {(now.iteration_s, now.memory_bytes)})
+        if found not in others:
+            others.add(found)
+            yield each
 
 
 def _plain(value: object) -> object:
