@@ -145,6 +145,8 @@ FLEXIBLE = changed(BRIDGE, "model.moe_token_dispatcher_type", "flex")
 CAPPED = changed(BRIDGE, "model.moe_expert_capacity_factor", 1.5)
 PADDED = changed(CAPPED, "model.moe_pad_expert_input_to_capacity", True)
 BESIDE_BATCHES = changed(BRIDGE, "model.overlap_moe_expert_parallel_comm", True)
+AWARE = changed(BRIDGE, "optimizer.use_precision_aware_optimizer", True)
+NARROW = changed(BRIDGE, "optimizer.exp_avg_dtype", "torch.bfloat16")
 OTHER_VALUES: dict[
     str, list[tuple[dict[str, Any], str, object]]
 ] = {  # a file, and another value of a key that must change its plan
@@ -377,6 +379,12 @@ OTHER_VALUES: dict[
         ({**BRIDGE, "ddp": {}}, "optimizer.use_distributed_optimizer", True),
         (changed(BRIDGE, "optimizer.optimizer", "sgd"), "optimizer.sgd_momentum", 0.0),
         (BRIDGE, "ddp.use_distributed_optimizer", False),
+        (BRIDGE, "ddp.num_distributed_optimizer_instances", 2),
+        (BRIDGE, "model.expert_tensor_parallel_size", 1),
+        (NARROW, "optimizer.use_precision_aware_optimizer", True),
+        (AWARE, "optimizer.main_grads_dtype", "torch.bfloat16"),
+        (AWARE, "optimizer.main_params_dtype", "torch.float16"),
+        (AWARE, "optimizer.exp_avg_dtype", "torch.uint8"),
         (BRIDGE, "ddp.overlap_grad_reduce", False),
         (BRIDGE, "comm_overlap.overlap_grad_reduce", False),
         (BRIDGE, "comm_overlap.tp_comm_overlap", True),
@@ -462,6 +470,7 @@ BY_OTHERS = {  # keys that are read in another way than by a change of one value
             "mixed_precision.grad_reduce_in_fp32",
             "ddp.grad_reduce_in_fp32",
         ),
+        "optimizer.exp_avg_sq_dtype",  # with that of the first moment, or told
         *("model.recompute_modules", "model.moe_router_topk", "model.moe_ffn_hidden_size"),
         # with the last two of mixtures, which exports of listed ones say
         "model.moe_shared_expert_intermediate_size",
