@@ -53,7 +53,7 @@ class PlanAxis:
 
     def of(self, plan: UniformPlan) -> Any:
         """Its value in a plan, as files and tables have it: a number, a switch, a name, a list."""
-        return _plain(attrgetter(self.attribute)(plan))
+        return plain_value(attrgetter(self.attribute)(plan))
 
     def read(self, cell: Any) -> Any:
         """What ``of`` gave, as a plan has it."""
@@ -73,7 +73,8 @@ class PlanAxis:
         return "" if alone or value in nothing else self.axis.phrase.format(value)
 
 
-def _plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
+    """A value as files and tables have it."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from Estimator.plans.axes import PLAN_AXES, PlanAxis
+from Estimator.plans.axes import PLAN_AXES, PlanAxis, plain_value
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.results import Iteration, Status
 from GraphExtractor.models.registry import find_model
@@ -142,13 +142,13 @@ def _others(axis: PlanAxis, plan: UniformPlan) -> Iterator[object]:
     other = axis.field.other
     if other is not None and issubclass(other, TextInFiles):
         every += other.each_alone()
-    yield from (each for each in every if _plain(each) != axis.of(plan))
+    yield from (each for each in every if plain_value(each) != axis.of(plan))
 
 
 def _changed(
     request: Request, now: Iteration, axis: PlanAxis, own: object, value: object
 ) -> _Tried:
-    texts = _text(own), _text(_plain(value))
+    texts = _text(own), _text(plain_value(value))
     change = FeatureChange(axis.key, axis.axis.title, *texts, axis.axis.rounds)
     name = request.workload.models[0].name
     given = (value,) if axis.field.holds_many else value
@@ -180,12 +180,6 @@ def _first_of_equals(tried: list[_Tried], now: Iteration) -> Iterator[_Tried]:
         if found not in others:
             others.add(found)
             yield each
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, TextInFiles):
-        return str(value)
-    return value.value if isinstance(value, Enum) else value
 
 
 def _text(value: object) -> str:
