@@ -29,6 +29,7 @@ from phaze.exports.given_keys import (
 from phaze.exports.launch_batches import devices_of_a_replica
 from phaze.exports.megatron_lm.dispatch import USUAL_BACKEND, dispatcher_of, overlap_of
 from phaze.exports.megatron_lm.formats import RECIPES as FP8_RECIPES
+from phaze.exports.nemo.settings import TORCH_DTYPES
 from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import Expression, Made, parsed
 from phaze.settings.graph_words import graphs_of, older_switches
@@ -120,8 +121,8 @@ SWITCHED_OFF = {  # keys that are false where a flag of Megatron-LM is given
     "disable-bias-linear": "add_bias_linear",
     "untie-embeddings-and-output-weights": "share_embeddings_and_output_weights",
 }
-# torch's names of formats, as ``phaze.exports.nemo.settings`` writes them
-TORCH_FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "uint8": "fp8"}
+# formats by torch's names, which may stand without its module
+TORCH_FORMATS = {name.rpartition(".")[2]: short for short, name in TORCH_DTYPES.items()}
 CHUNKS = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
 RECIPES = ("mixed_precision", "trainer.precision", "precision", "mixed_precision.precision")
