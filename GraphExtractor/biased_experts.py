@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 
-from GraphExtractor.custom_operators import define
+from GraphExtractor.custom_operators import define, differentiable
 from GraphExtractor.experts import Experts, MixtureOfExperts, weighted_swiglu
 from GraphExtractor.graph_key import GraphKey
 
-_clamp = define("clamped_halves", "(Tensor x) -> Tensor", torch.empty_like)
+_clamp_forward = define("clamped_halves", "(Tensor x) -> Tensor", torch.empty_like)
 _clamp_backward = define(
     "clamped_halves_backward",
     "(Tensor gradient, Tensor x) -> Tensor",
     lambda _, x: torch.empty_like(x),
 )
-_add_bias = define(
+_add_bias_forward = define(
     "expert_bias",
     "(Tensor rows, Tensor bias, Tensor weights) -> Tensor",
     lambda rows, *_: torch.empty_like(rows),
@@ -32,28 +32,8 @@ _add_bias_backward = define(
     "(Tensor gradient, Tensor bias, Tensor weights) -> (Tensor, Tensor, Tensor)",
     lambda *operands: tuple(map(torch.empty_like, operands)),
 )
-
-
-class _Clamp(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.save_for_backward(x)
-        return _clamp(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return _clamp_backward(gradient, *ctx.saved_tensors)
-
-
-class _AddBias(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, rows: Any, bias: Any, weights: Any) -> Any:
-        ctx.save_for_backward(bias, weights)
-        return _add_bias(rows, bias, weights)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return _add_bias_backward(gradient, *ctx.saved_tensors)
+_clamp = differentiable(_clamp_forward, _clamp_backward)
+_add_bias = differentiable(_add_bias_forward, _add_bias_backward, saved=slice(1, -1))
 
 
 class BiasedExperts(Experts):
@@ -79,11 +59,11 @@ class BiasedExperts(Experts):
 
     def gated(self, inner: torch.Tensor, weights: torch.Tensor) -> Any:
         """See base class."""
-        return weighted_swiglu(_Clamp.apply(inner), weights)
+        return weighted_swiglu(_clamp(inner), weights)
 
     def second(self, inner: torch.Tensor, weights: torch.Tensor) -> Any:
         """See base class."""
-        return _AddBias.apply(super().second(inner, weights), self.down_bias, weights)
+        return _add_bias(super().second(inner, weights), self.down_bias, weights)
 
 
 class BiasedMixture(MixtureOfExperts):

@@ -5,6 +5,7 @@ torch. Attention is in ``attention``.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,6 +35,32 @@ def define(name: str, schema: str, shapes: Callable[..., Any]) -> Any:
     _OPERATORS.impl(name, never_runs, "CompositeExplicitAutograd")
     torch.library.register_fake(f"phaze::{name}", shapes, lib=_OPERATORS)
     return getattr(torch.ops.phaze, name).default
+
+
+class _Kernel(torch.autograd.Function):  # type: ignore[misc]
+    """A forward and a backward operator, which reads what is ``saved`` of operands and result."""
+
+    @staticmethod
+    def forward(ctx: Any, forward: Any, backward: Any, saved: slice, *operands: Any) -> Any:
+        out = forward(*operands)
+        ctx.save_for_backward(*(*operands, out)[saved])
+        ctx.backward_operator = backward
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        found = ctx.backward_operator(gradient, *ctx.saved_tensors)
+        return None, None, None, *(found if isinstance(found, tuple) else (found,))
+
+
+def differentiable(
+    forward: Callable[..., Any], backward: Callable[..., Any], saved: slice = slice(None, -1)
+) -> Callable[..., Any]:
+    """``forward(*operands)``, whose gradients are ``backward(gradient, *saved)``.
+
+    ``saved`` are those of (*operands, result); results are one tensor, all operands tensors.
+    """
+    return partial(_Kernel.apply, forward, backward, saved)
 
 
 def define_collective(name: str, *, grows: int | None = None, shrinks: int | None = None) -> Any:

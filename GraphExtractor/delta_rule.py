@@ -15,29 +15,17 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from GraphExtractor.custom_operators import define
+from GraphExtractor.custom_operators import define, differentiable
 
 CHUNK = 64
-_inverse = define("unit_lower_inverse", "(Tensor system) -> Tensor", torch.empty_like)
+_inverse_forward = define("unit_lower_inverse", "(Tensor system) -> Tensor", torch.empty_like)
 _inverse_backward = define(
     "unit_lower_inverse_backward",
     "(Tensor gradient, Tensor inverse) -> Tensor",
     lambda _, inverse: torch.empty_like(inverse),
 )
-
-
-class _Inverse(torch.autograd.Function):  # type: ignore[misc]
-    """Of lower triangular matrices with ones on their diagonals; saves its result."""
-
-    @staticmethod
-    def forward(ctx: Any, system: Any) -> Any:
-        inverse = _inverse(system)
-        ctx.save_for_backward(inverse)
-        return inverse
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return _inverse_backward(gradient, *ctx.saved_tensors)
+# of lower triangular matrices with ones on their diagonals; reads its result again
+inverse = differentiable(_inverse_forward, _inverse_backward, saved=slice(1, None))
 
 
 def gated_delta_rule(
@@ -77,7 +65,7 @@ def channel_delta_rule(
     pairwise = pairwise.masked_fill(later.unsqueeze(-1), float("-inf")).exp()
     weighted = k * rate
     system = (weighted.unsqueeze(-2) * k.unsqueeze(-3) * pairwise).sum(-1).tril(-1)
-    solution = _Inverse.apply(system + torch.eye(chunk_size))
+    solution = inverse(system + torch.eye(chunk_size))
     new, read = solution @ (v * rate), solution @ (weighted * decay.exp())
     state, outputs = _first(settings, k, v), []
     for chunk in range(q.shape[2]):

@@ -73,6 +73,7 @@ _swiglu = custom_operators.define(
 _swiglu_backward = custom_operators.define(
     "swiglu_backward", "(Tensor gradient, Tensor x) -> Tensor", lambda _, x: torch.empty_like(x)
 )
+_gate = custom_operators.differentiable(_swiglu, _swiglu_backward)
 # the same, times the routing weight of each row
 _weighted_swiglu = custom_operators.define(
     "weighted_swiglu",
@@ -132,28 +133,6 @@ class _Route(torch.autograd.Function):  # type: ignore[misc]
         return _route_backward(gradient, *ctx.saved_tensors, ctx.dtype), None
 
 
-class _SwiGlu(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        ctx.save_for_backward(x)
-        return _swiglu(x)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return _swiglu_backward(gradient, *ctx.saved_tensors)
-
-
-class _WeightedSwiGlu(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, x: Any, weights: Any) -> Any:
-        ctx.save_for_backward(x, weights)
-        return _weighted_swiglu(x, weights)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return _weighted_swiglu_backward(gradient, *ctx.saved_tensors)
-
-
 class _AddRows(torch.autograd.Function):  # type: ignore[misc]
     """Sum of each token's rows, (token, width), of as many ``tokens``."""
 
@@ -170,7 +149,7 @@ class _AddRows(torch.autograd.Function):  # type: ignore[misc]
 gathered_rows = _GatherRows.apply
 added_rows = _AddRows.apply
 summed_rows = _SumRows.apply
-weighted_swiglu = _WeightedSwiGlu.apply
+weighted_swiglu = custom_operators.differentiable(_weighted_swiglu, _weighted_swiglu_backward)
 
 
 def exchanged(rows: torch.Tensor, ep: int) -> Any:
@@ -272,7 +251,7 @@ class SharedExpert(torch.nn.Module):  # type: ignore[misc]
 
     def inner(self, x: torch.Tensor) -> Any:
         """The expert itself."""
-        return self.down_proj(_SwiGlu.apply(self.gate_up_proj(x)))
+        return self.down_proj(_gate(self.gate_up_proj(x)))
 
 
 class MixtureOfExperts(torch.nn.Module):  # type: ignore[misc]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from GraphExtractor.custom_operators import define
+from GraphExtractor.custom_operators import define, differentiable
 from GraphExtractor.experts import Experts, MixtureOfExperts, SharedExpert, summed_rows
 
 _squared = define("weighted_relu2", "(Tensor x, Tensor weights) -> Tensor", lambda x, _: _like(x))
@@ -29,15 +29,7 @@ def _like(x: Any) -> Any:
     return x.new_empty(x.shape)
 
 
-class _WeightedSquaredRelu(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, x: Any, weights: Any) -> Any:
-        ctx.save_for_backward(x, weights)
-        return _squared(x, weights)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return _squared_backward(gradient, *ctx.saved_tensors)
+_weighted_squared_relu = differentiable(_squared, _squared_backward)
 
 
 class UngatedExperts(Experts):
@@ -58,7 +50,7 @@ class UngatedExperts(Experts):
 
     def gated(self, inner: torch.Tensor, weights: torch.Tensor) -> Any:
         """See base class."""
-        return _WeightedSquaredRelu.apply(inner, weights)
+        return _weighted_squared_relu(inner, weights)
 
 
 class GeluExperts(UngatedExperts):

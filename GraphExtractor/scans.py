@@ -20,7 +20,7 @@ from unittest.mock import patch
 import torch
 from torch.nn import functional
 
-from GraphExtractor.custom_operators import define
+from GraphExtractor.custom_operators import define, differentiable
 from GraphExtractor.delta_rule import channel_delta_rule, gated_delta_rule
 from phaze_common.errors import InputError
 
@@ -63,7 +63,7 @@ _selective_scan_backward = define(
         _like(each, x) for each in (x, *others[:4], *(*others[6:], None, None, None)[:3])
     ),
 )
-_wkv = define(
+_wkv_forward = define(
     "wkv",
     "(Tensor decay, Tensor first, Tensor key, Tensor value) -> Tensor",
     lambda decay, first, key, value: _contiguous(value),
@@ -76,10 +76,11 @@ _wkv_backward = define(
         _like(each, key) for each in (decay, first, key, value)
     ),
 )
+_wkv = differentiable(_wkv_forward, _wkv_backward, saved=slice(None))
 
 
 # state by state what went before times a gate, and what comes in (Griffin's RG-LRU; De et al. 2024)
-_linear_scan = define(
+_linear_scan_forward = define(
     "linear_scan", "(Tensor x, Tensor gate) -> Tensor", lambda x, gate: _contiguous(x)
 )
 _linear_scan_backward = define(
@@ -87,6 +88,7 @@ _linear_scan_backward = define(
     "(Tensor gradient, Tensor gate, Tensor out) -> (Tensor, Tensor)",
     lambda _, gate, out: (_like(out, out), _like(gate, gate)),
 )
+_linear_scan = differentiable(_linear_scan_forward, _linear_scan_backward, saved=slice(1, None))
 
 
 def _recurrence_shapes(gates: Any, weight: Any, h: Any, bias: Any, c: Any, mode: str) -> Any:
@@ -133,34 +135,6 @@ class _SelectiveScan(torch.autograd.Function):  # type: ignore[misc]
         return tuple(found if needed else None for found, needed in pairs)
 
 
-class _Wkv(torch.autograd.Function):  # type: ignore[misc]
-    """Saves its operands and its output, as RWKV's kernel does."""
-
-    @staticmethod
-    def forward(ctx: Any, decay: Any, first: Any, key: Any, value: Any) -> Any:
-        out = _wkv(decay, first, key, value)
-        ctx.save_for_backward(decay, first, key, value, out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return _wkv_backward(gradient, *ctx.saved_tensors)
-
-
-class _LinearScan(torch.autograd.Function):  # type: ignore[misc]
-    """Saves its gates and its output."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Any, gate: Any) -> Any:
-        out = _linear_scan(x, gate)
-        ctx.save_for_backward(gate, out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return _linear_scan_backward(gradient, *ctx.saved_tensors)
-
-
 class _Recurrence(torch.autograd.Function):  # type: ignore[misc]
     """A recurrent layer in one direction; the gradient of its weights is one product of all."""
 
@@ -204,14 +178,14 @@ def _weighted(
     time_decay: Any, time_first: Any, key: Any, value: Any, state: Any = None, **_: Any
 ) -> Any:
     """In the place of ``rwkv_linear_attention``."""
-    return _Wkv.apply(time_decay, time_first, key, value), state
+    return _wkv(time_decay, time_first, key, value), state
 
 
 def _gated(
     _: Any, hidden_states: Any, recurrent_gate: Any, reset: Any, *others: Any, **named: Any
 ) -> Any:
     """In the place of ``_rnn_scan`` of transformers; resets are (batch, tokens, 1)."""
-    out = _LinearScan.apply(hidden_states, recurrent_gate * ~reset)
+    out = _linear_scan(hidden_states, recurrent_gate * ~reset)
     return out, out[:, -1]
 
 

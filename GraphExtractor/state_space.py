@@ -20,7 +20,7 @@ from torch.nn import functional
 from GraphExtractor import custom_operators
 from GraphExtractor.graph_key import GraphKey
 
-_conv = custom_operators.define(
+_conv_forward = custom_operators.define(
     "causal_conv", "(Tensor x, Tensor weight, Tensor bias) -> Tensor", lambda x, *_: _whole(x)
 )
 _conv_backward = custom_operators.define(
@@ -29,7 +29,7 @@ _conv_backward = custom_operators.define(
     lambda _, x, weight, bias: (_whole(x), _whole(weight), _whole(bias)),
 )
 # into, out_of and decay are B, C and A of Dao and Gu 2024
-_scan = custom_operators.define(
+_scan_forward = custom_operators.define(
     "chunk_scan",
     "(Tensor x, Tensor into, Tensor out_of, Tensor step, Tensor decay, Tensor skip) -> Tensor",
     lambda x, *_: _whole(x),
@@ -46,27 +46,9 @@ def _whole(x: Any) -> Any:
     return x.new_empty(x.shape)
 
 
-class _Conv(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, *operands: Any) -> Any:
-        ctx.save_for_backward(*operands)
-        return _conv(*operands)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return _conv_backward(gradient, *ctx.saved_tensors)
-
-
-class _Scan(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, *operands: Any) -> Any:
-        out = _scan(*operands)
-        ctx.save_for_backward(*operands, out)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Any) -> Any:
-        return _scan_backward(gradient, *ctx.saved_tensors)
+_conv = custom_operators.differentiable(_conv_forward, _conv_backward)
+# reads its result again
+_scan = custom_operators.differentiable(_scan_forward, _scan_backward, saved=slice(None))
 
 
 @dataclass(frozen=True)
@@ -127,11 +109,11 @@ class Mamba2Mixer(torch.nn.Module):  # type: ignore[misc]
         projected = self.in_proj(custom_operators.enter_group(hidden_states, *group))
         sizes = widths.inner, widths.convolved, widths.heads
         gate, convolved, step = projected.split(sizes, -1)
-        convolved = _Conv.apply(convolved, self.conv_weight, self.conv_bias)
+        convolved = _conv(convolved, self.conv_weight, self.conv_bias)
         of_state = widths.groups * widths.state
         x, into, out_of = convolved.split((widths.inner, of_state, of_state), -1)
         step = functional.softplus(step + self.step_bias)
-        out = _Scan.apply(x, into, out_of, step, self.decay, self.skip)
+        out = _scan(x, into, out_of, step, self.decay, self.skip)
         out = self.norm(out * functional.silu(gate))
         return custom_operators.leave_group(self.out_proj(out), *group)
 
