@@ -83,6 +83,7 @@ def written_out(content: Any, unit: str = "") -> Any:
     return f"{Decimal(repr(content)).scaleb(TIMES.get(shown, 0)):f} {shown}"
 
 
+@pytest.mark.some(40)
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_quantities_written_with_units_are_the_same_record(path: Path, tmp_path: Path) -> None:
     changed = written_out(read_yaml(path))

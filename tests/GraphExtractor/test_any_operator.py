@@ -99,6 +99,7 @@ def module_of(tmp_path, expression):
     return extract_graph(GraphKey(str(path), 2, 1, 1))
 
 
+@pytest.mark.some(20)
 @pytest.mark.parametrize("expression", OPERATORS)
 def test_every_operator_is_priced_and_named_where_no_formula_describes_it(
     tmp_path, device, expression

@@ -28,7 +28,7 @@ def cases() -> list[GraphKey]:
     return keys
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(6)
 @pytest.mark.parametrize("key", cases(), ids=str)
 def test_a_graph_is_that_of_fake_tensors(key: GraphKey, monkeypatch: pytest.MonkeyPatch) -> None:
     key = replace(key, sequence_length=min(key.sequence_length, 256))

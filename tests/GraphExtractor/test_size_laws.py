@@ -152,6 +152,7 @@ DIVIDED: list[tuple[str, dict[str, object], tuple[int, ...], int, int]] = [
 ]
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(("axis", "others", "values", "heads", "fewest"), DIVIDED)
 def test_degrees_between_the_ends_follow_from_them(
     axis: str,
@@ -217,6 +218,7 @@ def test_what_follows_no_law_is_traced(
     check_as_if_traced(graphs, keys, tmp_path / "alone")
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize("family", ["gpt", "bert", "llama"])
 def test_what_leaves_its_law_is_as_in_graphs_of_another_exchange(
     family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

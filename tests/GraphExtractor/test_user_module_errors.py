@@ -225,6 +225,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.some(25)
 @pytest.mark.parametrize(("text", "said"), BROKEN.values(), ids=BROKEN)
 def test_broken_files_are_refused_with_one_sentence(tmp_path, capsys, text, said):
     path = tmp_path / "mine.py"

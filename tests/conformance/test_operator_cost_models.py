@@ -47,6 +47,8 @@ from tests.builders.operators_by_hand import (
 from tests.builders.profiles_by_hand import PASSES as FRAMEWORK_PASSES
 from tests.builders.profiles_by_hand import product, row, stream, written
 
+pytestmark = pytest.mark.some(12)
+
 ROUNDING = 1e-12
 LAYER = transformer_layer(1, 512, 1024, 16, tp=4)
 PASSES = (LAYER.forward, LAYER.backward)

@@ -155,6 +155,7 @@ def test_a_file_that_changed_is_seen_and_what_commands_write_is_not(tmp_path: Pa
     assert contents(tmp_path) != before
 
 
+@pytest.mark.thorough
 def test_base_files_of_every_target_are_there_or_made_by_a_base_command(tmp_path: Path) -> None:
     write_base_files(tmp_path)
     made = ("page.html", "cores.json", "trace.json", "fitted.yaml", *BUILD)

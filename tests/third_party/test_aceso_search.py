@@ -190,6 +190,7 @@ def test_a_stage_of_many_equal_layers_is_near_its_bound_without_labels(tmp_path:
         assert found.us - found.least_us < 0.05 * (slow_us - fast_us)
 
 
+@pytest.mark.some(1)
 @pytest.mark.parametrize(
     ("model", "size", "gpus", "batch", "published_s"),
     [

@@ -68,6 +68,7 @@ CASES = {
 ALIKE = [(LATENT, {"tp": 4}), ("bertbase", {"tp": 2}), ("mpt-125m", {"tp": 4})]
 
 
+@pytest.mark.some(10)
 @pytest.mark.parametrize(
     "name, division",
     [

@@ -106,6 +106,7 @@ def test_the_best_design_of_every_value_is_that_of_enumeration(
     check_designs(case, searched(case, monkeypatch))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("seed", "objective"),
     sampled(

@@ -180,6 +180,7 @@ ALL = list(product(range(700, 706), AMOUNTS, Objective))
 SOME = list(zip(cycle(range(700, 706)), cycle(AMOUNTS), Objective, strict=False))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(("seed", "usd", "objective"), sampled(ALL, SOME))
 def test_chip_devices_and_plan_are_those_of_enumeration(
     seed: int, usd: float, objective: Objective, searched: Searching

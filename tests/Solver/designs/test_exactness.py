@@ -142,6 +142,7 @@ def test_the_best_of_several_configurations_is_that_of_enumeration(
     check_answer(case, searched(case))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("seed", "objective"),
     sampled(
@@ -175,6 +176,7 @@ def some_front(seed: int) -> tuple[FrontAxis, ...]:
     )
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("seed", "objective"),
     sampled(
@@ -197,6 +199,7 @@ def test_any_front_and_none_are_those_of_enumeration_whatever_the_objective(
         check_answer(asked, searched(asked))
 
 
+@pytest.mark.some(3)
 @pytest.mark.parametrize(
     ("seed", "objective"),
     sampled(

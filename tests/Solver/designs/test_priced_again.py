@@ -164,6 +164,7 @@ def test_stages_of_a_branching_model_leave_execution_order(
         )
 
 
+@pytest.mark.some(3)
 def test_layers_in_an_order_that_cannot_run_are_refused_with_their_file(
     searched: tuple[Path, Path, SearchResult], tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def same_blocks(plan: UniformPlan, case: Case) -> bool:
     return starts and all(groups == layer_groups(plan, case.hardware.cluster) for groups in every)
 
 
+@pytest.mark.some(20)
 @pytest.mark.parametrize("seed", range(40))
 def test_stages_alike_cost_what_the_uniform_plan_does(seed: int) -> None:
     case = random_case(seed, configurations=1, most_layers=4, tables=seed % 2 == 0)

@@ -22,7 +22,7 @@ def work_of(tried: Tried) -> Work:
     return Work.of(rows, like_layers(plans.graph, plans.sizes))
 
 
-@pytest.mark.some(12)
+@pytest.mark.some(6)
 @pytest.mark.parametrize("seed", range(800, 840))
 def test_no_plan_is_below_the_lines_of_its_shape(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -46,6 +46,8 @@ from phaze.studies.exported_plan import launch_of
 from phaze_common.choices import GroupOrder
 from phaze_common.errors import InputError, PhazeError
 
+pytestmark = pytest.mark.some(6)
+
 MEGATRON = {"model": "megatron-1.7b", "device": "a100_80gb", "micro_batch_size": 1, "tp": 2}
 ACROSS = "tensor-pipeline-data"
 PLANS: dict[str, dict[str, Any]] = {

@@ -38,6 +38,7 @@ def launches(folder: Path) -> list[Path]:
     return [folder / name for name in FILES]
 
 
+@pytest.mark.some(6)
 @pytest.mark.parametrize("flag", NUMBERS)
 def test_values_of_the_command_line_are_not_blamed_on_the_file(
     flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -240,6 +240,7 @@ def test_a_setting_is_read_as_it_was_given_or_refused(key: str, mode: Mode) -> N
             assert is_same(read[key], value), (key, value, read[key])
 
 
+@pytest.mark.some(25)
 @pytest.mark.parametrize("key", sorted(FIELDS))
 def test_a_study_of_odd_values_is_a_study_or_a_refusal(
     key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -95,7 +95,7 @@ def test_stored_outputs_are_whole_and_of_no_machine(name: str) -> None:
     assert "?" in notebook.cells[0].source  # it begins with a question
 
 
-@pytest.mark.some(2)
+@pytest.mark.some(1)
 @pytest.mark.parametrize("name", NEEDS)
 def test_run_again_it_says_what_is_stored(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
