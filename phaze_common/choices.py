@@ -197,6 +197,7 @@ class Optimizer(StrEnum):
     ADAM = "adam"
     SGD = "sgd"
     SGD_MOMENTUM = "sgd_momentum"
+    MUON = "muon"
 
 
 class StateDtype(StrEnum):

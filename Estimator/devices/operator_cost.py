@@ -4,7 +4,7 @@ of the host that issues it."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -194,6 +194,18 @@ class DeviceModel(OperatorCostModel):
     def accumulation_time(self, parameters: int) -> KernelTime:
         """Adding the weight gradients of a micro-batch to those of the ones before it."""
         return KernelTime(memory_s=self.accumulation_bytes * parameters / self.stream_bytes_per_s)
+
+    def products_time(self, gemms: Sequence[Gemm]) -> KernelTime:
+        """Products in bf16, or as those of layers where the device has no bf16, which are added to
+        what is in memory."""
+        known = WIDE in self.device.matrix.peak
+        number_format = WIDE if known else self.number_format
+        times = (self._product_time(each, number_format, 2, added=True) for each in gemms)
+        return sum((self._kernel(each) for each in times), KernelTime())
+
+    def stream_time(self, traffic_bytes: float) -> KernelTime:
+        """A kernel that memory limits."""
+        return self._stream(traffic_bytes, ())
 
     def operator_time(self, operator: Operator, panels: int = 1) -> KernelTime:
         """Time of one operator, of a product beside which others stream as it is run in so many

@@ -20,5 +20,5 @@ def checkpoint_bytes(plan: UniformPlan, costs: LayerCosts) -> float:
     divided = of_experts - (tied if plan.tp2 > 1 else 0.0)
     parts = plan.tp2 * plan.ep * plan.expert_tp
     parameters = plan.tp * (whole - tied - divided) + parts * divided
-    wider = plan.tp * (wide - tied) * state.wider
+    wider = plan.tp * (wide - tied) * (state.wider + state.more_moments)
     return parameters * (state.weight + state.optimizer) + wider

@@ -32,6 +32,7 @@ from Estimator.plans.layer_costs import (
     moded_layers,
     run_again,
 )
+from Estimator.plans.orthogonal import matrix_s, orthogonal_s
 from Estimator.plans.rates import device_machine, exchange_hiding
 from Estimator.plans.stage_totals import PassTotals, StageTimes, pass_totals
 from Estimator.plans.streams import exposed_s
@@ -148,6 +149,7 @@ class DeviceCosts:
         self._model, self._cluster = model, cluster
         self._graphs: dict[GraphKey, _GraphWork] = {}
         self._works = lru_cache(maxsize=None)(pass_work)
+        self._matrix_s = lru_cache(maxsize=None)(partial(matrix_s, model))
         self._networks: dict[DeviceGroups, GroupNetwork] = {}
 
     def layer_costs(
@@ -189,7 +191,9 @@ class DeviceCosts:
             check_groups(graph, each)
         work = self._graphs.get(graph.key)
         if work is None or work.graph is not graph:
-            work = self._graphs[graph.key] = _GraphWork(graph, self._model, self._works)
+            work = self._graphs[graph.key] = _GraphWork(
+                graph, self._model, self._works, self._matrix_s
+            )
         return work
 
     def _networks_of(self, work: _GraphWork, groups: Sequence[LayerGroups]) -> _Networks:
@@ -210,11 +214,16 @@ class DeviceCosts:
 class _GraphWork:
     """The passes through the layers of one graph, without what collectives take.
 
-    ``works`` is ``pass_work``, which knows those that other graphs have too.
+    ``works`` is ``pass_work``, and ``matrix`` is ``matrix_s`` of the model, which know what other
+    graphs have too.
     """
 
     def __init__(
-        self, graph: ModelGraph, model: DeviceModel, works: Callable[..., PassWork]
+        self,
+        graph: ModelGraph,
+        model: DeviceModel,
+        works: Callable[..., PassWork],
+        matrix: Callable[[int, int], float],
     ) -> None:
         self.graph, self._model, self._pass_work = graph, model, works
         self._passes: dict[tuple[str, ModedLayer, int], PassWork] = {}
@@ -224,6 +233,7 @@ class _GraphWork:
         self.routing = routing_of(graph)
         self._ends = ends_of(graph)
         self._model_of_ends = model.outside_blocks
+        self._matrices_s = orthogonal_s(graph, matrix)
         self._keeping = model.software.keeping(in_fp8=model.number_format in REDUCED_FORMATS)
 
     def costs(self, recompute: Recomputation, networks: _Networks) -> LayerCosts:
@@ -231,9 +241,9 @@ class _GraphWork:
         panels = networks.panels
         distinct, _ = self._layers(recompute)
         if (recompute, panels) not in self._sizes:
-            self._sizes[recompute, panels] = layer_sizes(
-                self.graph, recompute, panels, self._keeping
-            )
+            sizes = layer_sizes(self.graph, recompute, panels, self._keeping)
+            matrices_s = self._matrices_s[[each.index for each in distinct]]
+            self._sizes[recompute, panels] = replace(sizes, matrices_s=matrices_s)
 
         def passes(name: str) -> PassCosts:
             columns = [self._pass(name, each, panels).priced(networks) for each in distinct]

@@ -119,6 +119,9 @@ class LayerSizes:
     table_sizes: FloatArray
     # (distinct layers, tables): how many of each a layer has, among its parameters
     tables: FloatArray
+    # (distinct layers, 4) seconds of the device if it orthogonalises all matrices
+    # (``Estimator.plans.orthogonal``): of dense ones and of experts, and of the largest of both
+    matrices_s: FloatArray
     # of activations and temporaries, what the allocator holds beyond them; their bytes here are
     # with it
     spare: float = 0.0
@@ -142,10 +145,10 @@ class LayerSizes:
 
     @cached_property
     def summed(self) -> FloatArray:
-        """Parameters, those of experts and wide ones of every layer in order, (layers, 3)."""
-        return np.stack([self.parameters, self.expert_parameters, self.wide_parameters], axis=1)[
-            self.distinct
-        ]
+        """Parameters, those of experts and wide ones of every layer in order, and seconds of dense
+        matrices and of experts', (layers, 5)."""
+        parameters = self.parameters, self.expert_parameters, self.wide_parameters
+        return np.column_stack([*parameters, self.matrices_s[:, :2]])[self.distinct]
 
     def saved_by(self, members: Members) -> FloatArray:
         """Bytes of a micro-batch that stages of the layers ``members`` (stages, layers) save, each
@@ -171,10 +174,11 @@ class LayerSizes:
 
     @cached_property
     def of_layers(self) -> FloatArray:
-        """All, dense and expert parameters and saved bytes of each layer, (layers, 4)."""
+        """All, dense and expert parameters and saved bytes of each layer, and seconds of its
+        largest dense matrix and expert's, (layers, 6)."""
         dense, experts = self.parameters - self.expert_parameters, self.expert_parameters
-        columns = [self.parameters, dense, experts, self.saved_bytes]
-        return np.stack(columns, axis=1)[self.distinct]
+        columns = [self.parameters, dense, experts, self.saved_bytes, self.matrices_s[:, 2:]]
+        return np.column_stack(columns)[self.distinct]
 
     @cached_property
     def all_tied(self) -> float:
@@ -373,6 +377,7 @@ def layer_sizes(
             [(rows, read, width) for rows, width, read in kinds], np.float64
         ).reshape(-1, 3),
         tables=np.array(tables, np.float64),
+        matrices_s=np.zeros((len(distinct), 4)),
         spare=keeping.spare,
         whole_part=np.array([largest_weight_part(layer) for layer in layers])
         if keeping.by_weight

@@ -30,6 +30,7 @@ from Estimator.plans.rates import (
     hidden_gathers,
     hides_tensor_collectives,
     host_rates,
+    orthogonalised_part,
     paired_part,
     shards_s,
     start_s,
@@ -90,6 +91,7 @@ class ManyRates(NamedTuple):
     resident_bytes: FloatArray
     step_s: FloatArray
     wide: FloatArray
+    matrices: FloatArray
     start_s: FloatArray
     in_flight: FloatArray
     host: HostRates
@@ -122,6 +124,7 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.resident_bytes[plan],
         rates.step_s[plan],
         rates.wide[plan],
+        rates.matrices[plan],
         rates.start_s[plan],
         rates.reserved_bytes,
         rates.reduces_all,
@@ -235,6 +238,7 @@ def _rates(
         resident_bytes=policy.resident_bytes(sharers, shape.offload),
         step_s=policy.step_s(sharers, machine.stream_bytes_per_s),
         wide=wide[:, 0],
+        matrices=orthogonalised_part(shape, sharding[:, None], sharers, machine),
         start_s=start_s(machine, plans.pp > 1),
         in_flight=np.minimum(plans.pp, plans.micro_batches).astype(np.float64),
         host=host_rates(shape.offload, policy, sharers, machine),

@@ -60,16 +60,19 @@ class TrainingPolicy:
         return np.stack([self.state.weight / weight, gradients / gradient, optimizer / state])
 
     def wide(self, copies: IntArray, offload: Offload, bandwidth_bytes_per_s: float) -> FloatArray:
-        """What a parameter takes more whose weight is not held in fp8 where others are, shape (...,
-        4).
+        """What a parameter takes more that is no matrix of a block, shape (..., 4): its weight is
+        not held in fp8 where others are, and it has a second moment under Muon too.
 
         Bytes on a device, bytes that are gathered, seconds of a step, and bytes in host memory
         (``PlanRates.wide``); ``copies`` have any shape.
         """
         whole = self.state.wider / np.where(self.zero_stage == 3, copies, 1)
-        written_s = self.state.wider * self.updated_part(copies) / bandwidth_bytes_per_s
+        updated = self.updated_part(copies)
+        written_s = (self.state.wider + 2 * self.state.more_moments) * updated
         sent, held = np.full(np.shape(copies), self.state.wider), whole * (1.0 - offload.weights)
-        return np.stack([held, sent, written_s, whole * offload.weights], axis=-1)
+        moments = self.state.more_moments * updated
+        columns = [held + moments, sent, written_s / bandwidth_bytes_per_s, whole * offload.weights]
+        return np.stack(columns, axis=-1)
 
     def updated_part(self, copies: IntArray) -> FloatArray:
         """Part of the parameters that each of ``copies`` updates: from ZeRO-1 on its own."""
@@ -146,4 +149,9 @@ def check_formats(plan: UniformPlan) -> None:
         raise InputError(
             f"moment_dtype is {formats.moment_dtype}, but the optimizer {plan.optimizer} keeps no "
             "moments; leave moment_dtype out, or give optimizer adam"
+        )
+    if plan.offload.optimizer and optimizer_state(plan.optimizer).orthogonal is not None:
+        raise InputError(
+            f"the state of {plan.optimizer} stays on the device, where its matrices are "
+            "orthogonalised; leave offload optimizer out, or give optimizer adam"
         )

@@ -21,7 +21,7 @@ from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.groups import GroupNetwork, layer_groups
 from Estimator.plans.host_traffic import HostRates
 from Estimator.plans.offload import Offload
-from Estimator.plans.policy import TrainingPolicy, policy_under
+from Estimator.plans.policy import TrainingPolicy, optimizer_state, policy_under
 from Estimator.plans.stage_price import ExpertRates
 from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans
 from GraphExtractor.graph import CollectiveKind
@@ -54,6 +54,7 @@ class Machine:
     # standard deviation of the time of arithmetic among devices, part of the mean
     variation: float = 0.0
     processors: float = np.inf  # of a device, which share its products
+    orthogonalises: bool = False  # whether seconds of Muon's products are known
 
     @property
     def host_seconds_per_byte(self) -> float:
@@ -116,6 +117,7 @@ def device_machine(
         starts,
         alike,
         device.matrix.processors.value,
+        orthogonalises=True,
     )
 
 
@@ -263,6 +265,25 @@ def host_rates(
         in_flight=0.0,
         room_bytes=machine.host_bytes,
     )
+
+
+def orthogonalised_part(
+    plan: UniformPlan, zero_stage: IntArray, copies: IntArray, machine: Machine
+) -> FloatArray:
+    """Part of the matrices of a stage that each of ``copies`` orthogonalises, of their shape; 0
+    where the optimizer of ``plan`` does not.
+
+    Raises:
+        InputError: what that takes on this hardware is not known.
+    """
+    if optimizer_state(plan.optimizer).orthogonal is None:
+        return np.zeros(copies.shape)
+    if not machine.orthogonalises:
+        raise InputError(
+            f"what the products of {plan.optimizer} take is known of devices that exist, not of "
+            f"{machine.title}; give a device, or another optimizer"
+        )
+    return policy_under(machine.software, plan, zero_stage).updated_part(copies)
 
 
 def whole_bytes(plan: UniformPlan, machine: Machine) -> FloatArray:

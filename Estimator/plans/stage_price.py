@@ -80,6 +80,9 @@ class PlanRates(NamedTuple):
     # (4,): what a parameter of a wider weight takes more, by ``HELD``, ``SENT``, ``STEPPED``,
     # ``OFFLOADED``
     wide: FloatArray
+    # (2,): what a device orthogonalises of the matrices of its stage, 0 where the optimizer is not
+    # Muon
+    matrices: FloatArray
     start_s: FloatArray  # (2,): of a forward and of a backward pass, before which its stage waited
     reserved_bytes: float
     reduces_all: bool  # whether ZeRO-1 reduces whole gradients
@@ -593,6 +596,8 @@ def stage_price(
             chunks_s[0, chunk], chunks_s[1, chunk] = chunk_forward_s, chunk_backward_s
     after_s = once_s(rates, sync, forward_s, backward_s, held.layers)
     update_s = step_s(rates, held)
+    if rates.matrices[DENSE] > 0.0:
+        update_s += orthogonal_s(rates, sizes, first, step)
     of_step, room_bytes = HostSeconds(0.0, 0.0), 0.0
     if rates.host.used:
         of_step = host_seconds(rates.host, traffic.step, update_s, held.layers)
@@ -667,6 +672,19 @@ def step_s(rates: PlanRates, held: StageParameters) -> float:
     touched = held.dense - (held.rows.table_parameters - held.rows.read_parameters)
     updated_s = rates.step_s[DENSE] * touched + rates.step_s[EXPERTS] * held.experts
     return updated_s + rates.wide[STEPPED] * held.wide + rates.between_s
+
+
+@inlined
+def orthogonal_s(rates: PlanRates, sizes: StageSizes, first: int, step: int) -> float:
+    """Muon's step on the matrices of a stage: replicas that share them each take whole ones."""
+    total_s = 0.0
+    for kind in (DENSE, EXPERTS):
+        seconds, largest_s = 0.0, 0.0
+        for chunk in range(first, len(sizes.layers), step):
+            seconds += sizes.matrices_s[chunk, kind]
+            largest_s = max(largest_s, sizes.largest[chunk, 4 + kind])
+        total_s += max(seconds * rates.matrices[kind], largest_s)
+    return total_s
 
 
 @inlined

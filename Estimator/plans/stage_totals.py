@@ -54,15 +54,18 @@ class StageSizes(NamedTuple):
     ``workspace_bytes`` has shape (stages, K): the largest of the layers' with what is unsharded of
     it (a column for each row of ``rates.whole_bytes``). ``tables`` (stages, kinds) is how many
     tables with sparse gradients a stage has of each of ``table_sizes`` (kinds, 3). ``largest``
-    (stages, 4) are the most parameters, those that are no experts', those of experts, and saved
-    bytes of a layer. ``offloaded_bytes`` of a micro-batch's activations are in host memory, besides
-    those saved on the device, where no allocator holds ``spare`` of them more.
+    (stages, 6) are the most parameters, those that are no experts', those of experts, and saved
+    bytes of a layer, and seconds of the largest dense matrix and expert's. ``matrices_s`` (stages,
+    2) are those of all (``LayerSizes.matrices_s``). ``offloaded_bytes`` of a micro-batch's
+    activations are in host memory, besides those saved on the device, where no allocator holds
+    ``spare`` of them more.
     """
 
     layers: FloatArray
     parameters: FloatArray
     expert_parameters: FloatArray
     wide_parameters: FloatArray
+    matrices_s: FloatArray
     saved_bytes: FloatArray
     workspace_bytes: FloatArray
     tables: FloatArray
@@ -88,9 +91,10 @@ class StageSizes(NamedTuple):
 
     @property
     def counts(self) -> FloatArray:
-        """What prices parameters: layers, parameters, of experts, wide ones, and tables."""
+        """What prices parameters: layers, parameters, of experts, wide ones, tables, matrices."""
         parameters = self.parameters, self.expert_parameters, self.wide_parameters
-        return np.column_stack([self.layers, *parameters, self.tables])
+        matrices_s = self.matrices_s, self.largest[:, 4:]
+        return np.column_stack([self.layers, *parameters, self.tables, *matrices_s])
 
 
 def pass_totals(costs: PassCosts) -> PassTotals:
@@ -203,12 +207,13 @@ def _stage_sizes(
     workspace_bytes: FloatArray,
     largest: FloatArray,
 ) -> StageSizes:
-    parameters, experts, wide = (np.ascontiguousarray(column) for column in summed.T)
+    parameters, experts, wide = (np.ascontiguousarray(column) for column in summed.T[:3])
     return StageSizes(
         layers=members.sum(axis=1).astype(np.float64),
         parameters=parameters,
         expert_parameters=experts,
         wide_parameters=wide,
+        matrices_s=np.ascontiguousarray(summed[:, 3:]),
         saved_bytes=sizes.saved_by(members),
         workspace_bytes=workspace_bytes,
         tables=tables,

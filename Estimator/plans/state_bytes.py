@@ -19,7 +19,7 @@ class StateBytes:
     weights are held in fp8, those that no product of a block reads take ``wider`` bytes more than
     ``weight`` (Transformer Engine, ``fp8_model_init``, and torchao convert linear layers alone).
     Where weights are ``gathered`` from shards of the optimizer's copy, there are no others between
-    passes.
+    passes. What is no matrix of a block has moments of ``more_moments`` bytes more.
     """
 
     weight: float
@@ -29,6 +29,7 @@ class StateBytes:
     second_gradient: float = 0.0
     wider: float = 0.0
     gathered: bool = False
+    more_moments: float = 0.0
 
     @property
     def optimizer(self) -> float:
@@ -55,11 +56,26 @@ class StateBytes:
 
 
 @dataclass(frozen=True)
+class Orthogonalisation:
+    """Of a matrix's momentum: ``iterations`` of three products, and ``kernels`` that touch
+    ``kernel_bytes`` of each element, all together; the host issues each in ``issue_s``, or as fast
+    as others."""
+
+    iterations: int
+    kernels: int
+    kernel_bytes: float
+    issue_s: float
+
+
+@dataclass(frozen=True)
 class OptimizerState:
-    """``moments`` per parameter, and whether weights in fewer bits have fp32 copies."""
+    """``moments`` per parameter, ``more_moments`` of what is no matrix of a block, and whether
+    weights in fewer bits have fp32 copies."""
 
     moments: int
     main_weights: bool
+    more_moments: int = 0
+    orthogonal: Orthogonalisation | None = None
 
     def bytes_in(self, precision: Precision, formats: StateFormats) -> StateBytes:
         """Bytes of a parameter trained in ``precision``, as ``formats`` and usage have it."""
@@ -75,4 +91,6 @@ class OptimizerState:
             main = 0.0  # the weights of a training in fp8 are bf16 where they are not held in fp8
         moment = 4.0 if formats.moment_dtype is None else formats.moment_dtype.bytes
         gradient = width if formats.gradient_dtype is None else formats.gradient_dtype.bytes
-        return StateBytes(weight, gradient, main, self.moments * moment, wider=width - weight)
+        more = self.more_moments * moment
+        moments, wider = self.moments * moment, width - weight
+        return StateBytes(weight, gradient, main, moments, wider=wider, more_moments=more)

@@ -73,6 +73,7 @@ def class_rows(layers: RecomputableLayers, classes: StageClasses, whole: FloatAr
         parameters=np.ascontiguousarray(summed[:, 0]),
         expert_parameters=np.ascontiguousarray(summed[:, 1]),
         wide_parameters=np.ascontiguousarray(summed[:, 2]),
+        matrices_s=np.ascontiguousarray(summed[:, 3:]),
         saved_bytes=np.concatenate(bytes_saved),
         workspace_bytes=np.concatenate(workspace),
         tables=np.ascontiguousarray(tables),

@@ -25,6 +25,7 @@ from Estimator.plans.rates import (
     Messages,
     between_s,
     many_tied_s,
+    orthogonalised_part,
     paired_part,
     whole_bytes,
 )
@@ -234,10 +235,15 @@ class ShapePlans:
         largest = least[depth - 1, everything]
         total = stepped[kind]
         largest = np.where(self.plans.interleave == 1, largest, total / self.plans.pp)
-        step: FloatArray = self.policy_columns[1] * np.maximum(largest - shared, 0.0) + between_s(
-            self.machine.software
+        step: FloatArray = self.policy_columns[1] * np.maximum(largest - shared, 0.0)
+        part = orthogonalised_part(
+            self.plans.shape, self.plans.sharding[:, None], self.plans.sharers, self.machine
         )
-        return step
+        if part.any():  # some stage has no less than the mean of both
+            mean = self.policy_columns[1] * np.maximum(total - shared, 0.0)
+            mean += part @ self.stages.sizes.matrices_s[kind]
+            step = np.maximum(step, mean / self.plans.pp)
+        return step + between_s(self.machine.software)
 
     @cached_property
     def least_bytes(self) -> FloatArray:

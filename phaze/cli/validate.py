@@ -32,6 +32,7 @@ TYPED_COLUMNS = (  # of ``phaze.validation.typed_run``, which help texts do not 
     "kv_heads, ffn, sequence_length, vocabulary, device, devices, cluster, devices_per_node, "
     "node_bytes_per_s (of a device, between nodes), software, year, attention (flash|eager), "
     "attention_kernel (flash_1|flash_2|flash_3|triton|cudnn), precision (fp16|bf16|fp8|fp32), "
+    "optimizer (adam|sgd|sgd_momentum|muon), "
     "gradient_bytes (2|4), moment_dtype (fp32|bf16|fp16|fp8), main_weight_dtype "
     "(fp32|bf16|fp16), fp8_weights, offloaded_activations (a fraction), overlap_gradients, "
     "overlap_tensor, blocking_launches, fused_gradients, dispatcher "

@@ -59,6 +59,12 @@ def shard_groups(launch: Launch) -> Refusals:
         yield unsupported("it is told of one group of replicas that share shards", shard_groups=1)
 
 
+def no_muon(launch: Launch) -> Refusals:
+    """Matrices that are orthogonalised in the step."""
+    if launch.degrees.optimizer == "muon":
+        yield unsupported("its files begin no Muon, only Adam and SGD", optimizer="adam")
+
+
 def cut_layers(launch: Launch) -> Refusals:
     """Stages that begin inside layers, or hold them in another order than the model runs them."""
     if launch.degrees.stage_cuts is not StageCuts.BETWEEN:

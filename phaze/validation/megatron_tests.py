@@ -27,6 +27,7 @@ GPT_VOCABULARY = 50257
 # ``--no-gradient-accumulation-fusion`` of nearly all of them
 _NOTES = "memory as allocated on the last stage; no gradient accumulation fusion"
 _INSTANCES = "; 2 distributed-optimizer instances"
+_MUON = "; optimizer Muon"
 _EAGER = "; eager attention"
 # ``--attention-backend unfused`` of their configurations (the same commit): all of BERT, and of GPT
 # under the Transformer Engine those that neither resume, nor divide sequences, nor compare speeds
@@ -106,7 +107,8 @@ class MegatronTest:
             date=DATE,
             notes=_NOTES
             + (_EAGER if self._is_eager else "")
-            + (_INSTANCES if "multi_dist_optimizer_instances" in self.test else ""),
+            + (_INSTANCES if "multi_dist_optimizer_instances" in self.test else "")
+            + (_MUON if "_muon" in self.test else ""),
             experts=self.experts,
             experts_per_token=self.topk,
             expert_ffn=self.moe_ffn,

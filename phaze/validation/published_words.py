@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from phaze.validation.published_numbers import number_in
 from phaze.validation.typed_run import MemoryFigure
-from phaze_common.choices import Attention, Precision, Recompute
+from phaze_common.choices import Attention, Optimizer, Precision, Recompute
 from phaze_common.recompute_modules import (
     BY_OPERATOR,
     Recomputation,
@@ -104,6 +104,7 @@ _ADDED_APART = re.compile(
     r"no[- ]gradient[- ]accumulation[- ]fusion|gradients (?:are )?added apart"
 )
 
+_MUON = re.compile(r"\boptimi[sz]er\W+(?:dist\w*[ _-])?muon\b|\bmuon optimi[sz]er\b")
 _SHARED_BY = re.compile(r"(?:sharded )?over (\d+) (?:ranks|replicas)|\bzero1 ?= ?(\d+)")
 _INSTANCES = re.compile(r"(\d+) (?:distributed[- ]optimi[sz]er instances|groups of shards)")
 
@@ -290,6 +291,11 @@ def fused_gradients_in(text: str) -> bool | None:
     """False where a text says that products do not add to the sums of gradients themselves; None
     where it says nothing."""
     return False if _ADDED_APART.search(text.lower()) else None
+
+
+def optimizer_in(*texts: str) -> Optimizer | None:
+    """Muon where a text says so; None where none does."""
+    return Optimizer.MUON if any(_MUON.search(text.lower()) for text in texts) else None
 
 
 def sharing_in(text: str) -> tuple[int | None, int | None]:

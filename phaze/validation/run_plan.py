@@ -11,7 +11,7 @@ from phaze.validation.assumptions import Assumptions, Notes
 from phaze.validation.records import Assumption
 from phaze.validation.stages import equal_chunks
 from phaze.validation.typed_run import TypedRun
-from phaze_common.choices import Attention, CudaGraphs, ExpertWidth, Precision
+from phaze_common.choices import Attention, CudaGraphs, ExpertWidth, Optimizer, Precision
 from phaze_common.errors import InputError
 from phaze_common.recompute_modules import Recomputation
 
@@ -58,6 +58,7 @@ def possible_plans(
         zero_stage=zero_stage,
         precision=run.precision or Precision.BF16,
         attention=run.attention or Attention.FLASH,
+        optimizer=(run.optimizer or Optimizer.ADAM).value,
         overlap_gradients=run.overlap_gradients,
         overlap_tensor=run.overlap_tensor,
         dispatcher=run.dispatcher,

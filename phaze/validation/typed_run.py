@@ -28,6 +28,7 @@ from phaze_common.choices import (
     Dispatcher,
     ExpertOverlap,
     MomentDtype,
+    Optimizer,
     Precision,
     Recompute,
     StateDtype,
@@ -197,6 +198,7 @@ class TypedRun:
     attention: Attention | None = None
     attention_kernel: ShippedName = None
     precision: Precision | None = None
+    optimizer: Optimizer | None = None
     gradient_bytes: Annotated[int | None, _few((2, 4))] = None
     moment_dtype: MomentDtype | None = None
     main_weight_dtype: StateDtype | None = None
@@ -230,7 +232,7 @@ class TypedRun:
 
 CHOICES = (
     *(Attention, MomentDtype, StateDtype, Precision, Recompute, FlopsConvention, MemoryFigure),
-    *(Dispatcher, ExpertOverlap, CudaGraphs),
+    *(Dispatcher, ExpertOverlap, CudaGraphs, Optimizer),
 )
 READERS: dict[type, Reader] = {
     **{int: _whole, float: _number, bool: _flag, str: str},

@@ -327,6 +327,7 @@ class RandomHardware(Hardware):
             software,
             pass_starts=starts,
             variation=varied,
+            orthogonalises=True,
         )
 
     def price(
@@ -435,7 +436,9 @@ class RandomHardware(Hardware):
                 np.random.default_rng([self.seed, 7]).random() < 0.5
             )  # else products do, as of fused accumulation
             accumulation, energy = draw(0.0, 0.1)[:, index] * adds_up, None
-        sizes = layer_sizes(graph, mode)
+        most_s = np.random.default_rng([*what, 13]).uniform(0.0, 0.3, (layers, 2))
+        matrices_s = np.concatenate([1.5 * most_s, most_s], axis=1)[index]
+        sizes = replace(layer_sizes(graph, mode), matrices_s=matrices_s)
         if (
             key.tp2 > 1
         ):  # what is on its way to products needs room, the less the more panels there are
@@ -794,6 +797,16 @@ class Case:
         return SearchContext(
             self.problem, self.hardware, Stores(Path("nowhere"), None, None), SilentProgress()
         )
+
+    def with_optimizer(self, optimizer: str) -> Case:
+        """The same with another one, and nothing known of it."""
+        models = tuple(
+            replace(
+                one, space=replace(one.space, base=replace(one.space.base, optimizer=optimizer))
+            )
+            for one in self.problem.models
+        )
+        return Case(replace(self.problem, models=models), self.hardware, self.models)
 
     def graph(self, key: GraphKey) -> ModelGraph:
         return self.models[key.model].graph(key)

@@ -82,6 +82,7 @@ class RecomputableLayers:
             masked_flops=stored.masked_flops[stored.distinct],
             computed_flops=stored.computed_flops[stored.distinct],
             tables=stored.tables[stored.distinct],
+            matrices_s=stored.matrices_s[stored.distinct],
         )
 
     def parts(

@@ -220,6 +220,7 @@ REFUSALS = (
     partial(refusals.pipeline, program=NAME),
     refusals.cut_layers,
     refusals.shard_groups,
+    refusals.no_muon,
     partial(refusals.experts, program=NAME),
     partial(refusals.cuda_graphs, program=NAME),
     partial(refusals.sequence_parallel, program=NAME),

@@ -272,6 +272,7 @@ REFUSALS = (
     partial(refusals.pipeline, program="DeepSpeed's file"),
     refusals.cut_layers,
     refusals.shard_groups,
+    refusals.no_muon,
     _sequences,
     partial(refusals.experts, program="its file"),
     partial(refusals.cuda_graphs, program="its file"),

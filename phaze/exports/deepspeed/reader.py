@@ -53,7 +53,6 @@ NEAR_ADAM = {
     **dict.fromkeys(
         ("lamb", "fusedlamb"), "norms of layers are taken in the step, which is priced as Adam's"
     ),
-    "muon": "matrices are orthogonalised in the step, which is priced as Adam's",
     **dict.fromkeys(
         ("adagrad", "lion", "fusedlion", "cpulion"), "it keeps one moment, and is priced as Adam"
     ),
@@ -250,6 +249,8 @@ def _optimizer(given: GivenKeys) -> dict[str, object]:
         return {"optimizer": "sgd" if is_off(momentum) else "sgd_momentum"}
     if name == "auto":
         return {}
+    if name == "muon":
+        return {"optimizer": "muon"}
     if name not in ADAM:
         unknown = "its state and step are not known, and it is priced as Adam"
         given.untold["optimizer.type"] = NEAR_ADAM.get(name, unknown)

@@ -252,7 +252,7 @@ def _numbers(launch: Launch) -> Iterator[Option]:
     attention = launch.plan.attention
     why = f"the plan's attention {attention.value}"
     yield Option("attention-backend", BACKENDS[attention], why)
-    kind = "adam" if optimizer == "adam" else "sgd"
+    kind = "sgd" if optimizer.startswith("sgd") else optimizer
     yield Option("optimizer", kind, "the plan's optimizer")
     if kind == "sgd":
         momentum = 0.9 if optimizer == "sgd_momentum" else 0.0

@@ -193,8 +193,12 @@ def _arithmetic(launch: Launch) -> Refusals:
 
 def _sharding(launch: Launch) -> Refusals:
     stage, pp, optimizer = launch.degrees.zero_stage, launch.degrees.pp, launch.plan.optimizer
-    if stage > 0 and optimizer != "adam":
+    if stage > 0 and optimizer not in ("adam", "muon"):
         yield unsupported(f"its distributed optimizer is Adam, not {optimizer}", zero_stage=0)
+    if optimizer == "muon" and stage > 1:
+        yield unsupported("its Muon divides whole matrices, ZeRO 1, or nothing", zero_stage=1)
+    if optimizer == "muon" and launch.plan.precision is Precision.FP16:
+        yield unsupported("it has no Muon in fp16", precision="bf16")
     if stage > 1 and pp > 1:
         yield unsupported(
             f"ZeRO {stage} is Megatron-FSDP's, which is for one pipeline stage; over {pp} its "

@@ -42,7 +42,11 @@ EXCHANGES = {"allgather": "gather", "all_gather": "gather", "p2p": "ring", "a2a"
 # --data-parallel-sharding-strategy
 ZERO_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 EAGER_BACKENDS = ("unfused", "local")  # --attention-backend
-OPTIMIZERS = dict.fromkeys(("adam", "fusedadam", "adamw", "fusedadamw"), "adam") | {"sgd": "sgd"}
+DIVIDED_MUON = "dist_muon"  # as --use-distributed-optimizer made it until 2026
+OPTIMIZERS = {
+    **dict.fromkeys(("adam", "fusedadam", "adamw", "fusedadamw"), "adam"),
+    **{"sgd": "sgd", "muon": "muon", DIVIDED_MUON: "muon"},
+}
 # the first that is given counts
 PRECISIONS = {"fp4-format": "nvfp4", "fp8-format": "fp8", "bf16": "bf16", "fp16": "fp16"}
 PRECISION_OF = {name: precision.value for precision, name in RECIPES.items()}  # --fp8-recipe
@@ -298,7 +302,8 @@ def _zero_stage(flags: Flags) -> int:
         if strategy not in ZERO_STAGES:
             raise InputError(f"--{name} is {strategy!r:.60}; give {', '.join(ZERO_STAGES)}")
         return ZERO_STAGES[strategy]
-    return int(flags.has("use-distributed-optimizer"))
+    divided = flags.text("optimizer", "adam") == DIVIDED_MUON
+    return int(divided or flags.has("use-distributed-optimizer"))
 
 
 def _formats(flags: Flags) -> dict[str, object]:
@@ -380,7 +385,7 @@ def _optimizer(flags: Flags) -> dict[str, object]:
         if name not in OPTIMIZERS:
             raise InputError(
                 f"--optimizer of the Megatron-LM command is {name!r:.60}, whose memory is not "
-                "known; give adam or sgd, here or with --optimizer"
+                "known; give adam, sgd or muon, here or with --optimizer"
             )
         found["optimizer"] = "sgd_momentum" if name == "sgd" and not still else OPTIMIZERS[name]
     part = flags.text("optimizer-offload-fraction", "1")

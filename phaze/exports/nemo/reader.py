@@ -123,6 +123,7 @@ SWITCHED_OFF = {  # keys that are false where a flag of Megatron-LM is given
 }
 # formats by torch's names, which may stand without its module
 TORCH_FORMATS = {name.rpartition(".")[2]: short for short, name in TORCH_DTYPES.items()}
+LAYER_WISE = "optimizer.use_layer_wise_distributed_optimizer"
 CHUNKS = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
 RECIPES = ("mixed_precision", "trainer.precision", "precision", "mixed_precision.precision")
@@ -343,7 +344,7 @@ def _sharding(given: _Given) -> dict[str, object]:
         if strategy == "hybrid":
             given.untold[path] = HYBRID
         return {"zero_stage": stages[strategy]}
-    names = ("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer")
+    names = ("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer", LAYER_WISE)
     if given.first(*names) is not None:
         found: dict[str, object] = {"zero_stage": int(given.flag(*names))}
         groups = str(given.value("ddp.num_distributed_optimizer_instances") or 1)
@@ -378,6 +379,8 @@ def _optimizer(given: _Given) -> dict[str, object]:
     if name == "sgd":
         still = given.value("optimizer.sgd_momentum") in (0, 0.0)
         return {"optimizer": "sgd" if still else "sgd_momentum"}
+    if name in ("muon", "dist_muon"):
+        return {"optimizer": "muon"}
     if "adam" not in name and name != "mcore_distributed_optim":
         by_kind = given.value("optimizer.optimizer")
         path = "optimizer.optimizer" if by_kind else "optimizer.name"

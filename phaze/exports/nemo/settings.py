@@ -228,10 +228,13 @@ def records(launch: Launch) -> Iterator[Record]:
 
 def _optimizer(launch: Launch) -> Iterator[Option]:
     name = launch.plan.optimizer
-    yield Option("optimizer", repr("adam" if name == "adam" else "sgd"), "the plan's optimizer")
-    if name != "adam":
+    kind = "sgd" if name.startswith("sgd") else name
+    yield Option("optimizer", repr(kind), "the plan's optimizer")
+    if kind == "sgd":
         momentum = 0.9 if name == "sgd_momentum" else 0.0
         yield Option("sgd_momentum", momentum, "with momentum, or with none to keep")
     yield Option("lr", "1e-4", "no recommendation")
-    yield Option("use_distributed_optimizer", launch.degrees.zero_stage > 0, "as of replicas")
+    usual = "use_distributed_optimizer"
+    divided = "use_layer_wise_distributed_optimizer" if name == "muon" else usual
+    yield Option(divided, launch.degrees.zero_stage > 0, "as of replicas")
     yield from state_options(launch, on="True", dtypes=TORCH_DTYPES)

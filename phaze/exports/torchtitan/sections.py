@@ -167,9 +167,12 @@ def settings_of(given: Sections) -> dict[str, object]:
         found["exchange"] = "ring"
     found |= _experts(given)
     kind = given.text("optimizer", "default_adamw")  # of a Python file: what makes it
-    if "adam" not in kind.lower() and not kind.endswith("OptimizersContainer"):
+    name = given.text("optimizer.name", "AdamW")
+    if "muon" in f"{kind} {name}".lower():
+        found["optimizer"] = "muon"  # which forks have
+    elif "adam" not in kind.lower() and not kind.endswith("OptimizersContainer"):
         given.untold["optimizer"] = NOT_ADAM
-    if given.text("optimizer.name", "AdamW") not in ("Adam", "AdamW"):
+    elif name not in ("Adam", "AdamW"):
         given.untold["optimizer.name"] = NOT_ADAM
     return found
 

@@ -377,6 +377,7 @@ OTHER_VALUES: dict[
         (BRIDGE, "model.seq_length", 8192),
         (BRIDGE, "optimizer.optimizer", "sgd"),
         ({**BRIDGE, "ddp": {}}, "optimizer.use_distributed_optimizer", True),
+        ({**BRIDGE, "ddp": {}}, "optimizer.use_layer_wise_distributed_optimizer", True),
         (changed(BRIDGE, "optimizer.optimizer", "sgd"), "optimizer.sgd_momentum", 0.0),
         (BRIDGE, "ddp.use_distributed_optimizer", False),
         (BRIDGE, "ddp.num_distributed_optimizer_instances", 2),

@@ -682,6 +682,9 @@ READ = {
     "--moe-expert-capacity-factor 1.5 --moe-pad-expert-input-to-capacity": {"expert_load": 1.5},
     "--moe-expert-capacity-factor 1.5": {"expert_load": None},
     "--bf16 --optimizer sgd --sgd-momentum 0.0": {"optimizer": "sgd", "precision": "bf16"},
+    "--optimizer muon": {"optimizer": "muon", "zero_stage": 0},
+    "--optimizer muon --use-distributed-optimizer": {"optimizer": "muon", "zero_stage": 1},
+    "--optimizer dist_muon --muon-num-ns-steps 5": {"optimizer": "muon", "zero_stage": 1},
 }
 
 
@@ -714,7 +717,7 @@ def test_flags_of_others_are_read(given: str) -> None:
             "only 2 blocks of each stage",
         ),
         ("--nproc-per-node 3 --tensor-model-parallel-size 2", "no multiple"),
-        ("--optimizer muon", "whose memory is not known"),
+        ("--optimizer lion", "whose memory is not known"),
         ("--multi-latent-attention", "latent attention"),
         ("--num-experts 3", "none that are not gated"),
         ("--context-parallel-size 2 --cp-comm-type a2a+p2p", "--cp-comm-type"),

@@ -422,7 +422,7 @@ REMEDIES = {  # a launch, and what its refusal says will do
     f"{SMALL} --nproc-per-node $NGPUS": ["--devices", "4"],
     f"#SBATCH --nodes=your_number\n#SBATCH --ntasks-per-node=8\n{SMALL}": ["--devices", "4"],
     f"{SMALL} --fp16": ["--precision", "bf16"],
-    f"{SMALL} --optimizer muon": ["--optimizer", "adam"],
+    f"{SMALL} --optimizer lion": ["--optimizer", "adam"],
     f"{SMALL} --optimizer-cpu-offload --optimizer-offload-fraction most": [
         "--offload",
         "optimizer",

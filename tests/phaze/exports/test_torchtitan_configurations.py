@@ -240,7 +240,8 @@ def test_an_optimizer_that_is_not_adam_is_told() -> None:
     text = "def f():\n return Trainer.Config(training=TrainingConfig(), optimizer={}(lr=1e-3))"
     read(text.format("default_adamw")).check_expressible(())
     with pytest.raises(InputError, match="--ignore optimizer"):
-        read(text.format("default_muon")).check_expressible(())
+        read(text.format("default_lion")).check_expressible(())
+    assert read(text.format("default_muon")).settings["optimizer"] == "muon"
 
 
 OLDER_TOML = """
