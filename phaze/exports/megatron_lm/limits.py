@@ -167,13 +167,6 @@ def _recomputed(launch: Launch) -> Refusals:
         yield unsupported(what, recompute=Recompute.SELECTIVE.value)
 
 
-def _shards(launch: Launch) -> Refusals:
-    degrees = launch.degrees
-    if degrees.shard_groups > 1 and degrees.zero_stage > 1:
-        what = "it divides replicas into groups of shards under ZeRO stage 1 alone"
-        yield unsupported(what, zero_stage=1)
-
-
 def _arithmetic(launch: Launch) -> Refusals:
     shape, degrees, precision = _shape(launch), launch.degrees, launch.plan.precision
     if precision is Precision.FP32 and launch.plan.attention is Attention.FLASH:
@@ -249,7 +242,6 @@ CHECKS = (
     *(_kind, _of_model, _stages, _widths, _sequences, _experts),
     *(
         _recomputed,
-        _shards,
         _arithmetic,
         format_limits,
         graph_limits,

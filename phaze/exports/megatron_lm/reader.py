@@ -101,7 +101,7 @@ def read(
     settings["sequence_parallel"] = flags.has("sequence-parallel") and tp > 1
     settings["zero_stage"] = _zero_stage(flags)
     groups = flags.number("num-distributed-optimizer-instances", 1)
-    if groups > 1 and settings["zero_stage"] == 1:
+    if groups > 1 and settings["zero_stage"] != 0:
         settings["shard_groups"] = groups
     settings |= _formats(flags)
     settings["attention"] = "eager" if _is_eager(flags) else "flash"

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from phaze.exports.given_keys import (
-    HYBRID,
     GivenKeys,
     flattened,
     is_off,
@@ -188,7 +187,7 @@ def recognises_python(text: str) -> bool:
     return "ConfigContainer(" in text
 
 
-def read(text: str) -> LaunchReading:
+def read(text: str, command_line: Mapping[str, str] | None = None) -> LaunchReading:
     """The plan in ``text``, YAML, as settings of ``evaluate``, and what became of its keys; what
     cannot be known is left out.
 
@@ -201,7 +200,8 @@ def read(text: str) -> LaunchReading:
             f"the configuration has no section with {', '.join(AXES.values())}; give one of NeMo "
             "or of Megatron Bridge"
         )
-    return _reading(_referred(flattened({str(key): value for key, value in content.items()})))
+    values = flattened({str(key): value for key, value in content.items()})
+    return _reading(_referred(values), command_line)
 
 
 def read_python(text: str) -> LaunchReading:
@@ -260,8 +260,10 @@ def _referred(values: dict[str, object]) -> dict[str, object]:
     return {path: named(path, value) for path, value in values.items()}
 
 
-def _reading(values: Mapping[str, object]) -> LaunchReading:
-    given = _placed(values)
+def _reading(
+    values: Mapping[str, object], command_line: Mapping[str, str] | None = None
+) -> LaunchReading:
+    given = _placed(values, command_line or {})
     given.known.check_spelling(given.content)
     sizes = {setting: given.size(*paths) for setting, paths in SIZES.items()}
     found: dict[str, object] = {key: size for key, size in sizes.items() if size is not None}
@@ -290,7 +292,7 @@ def _reading(values: Mapping[str, object]) -> LaunchReading:
     return replace(reading, keys=(*reading.keys, *assumed))
 
 
-def _placed(given: Mapping[str, object]) -> _Given:
+def _placed(given: Mapping[str, object], command_line: Mapping[str, str]) -> _Given:
     keys, spelled = dict[str, object](), dict[str, str]()
     for path, value in given.items():
         home = next((each for each in HOMES if path.startswith(each)), "")
@@ -301,7 +303,7 @@ def _placed(given: Mapping[str, object]) -> _Given:
     for older, name in ALIASES.items():
         if values.get(older) is not None:
             values.setdefault(name, values[older])
-    return _Given(known_keys("nemo"), values, keys, spelled=spelled)
+    return _Given(known_keys("nemo"), values, keys, command_line, spelled)
 
 
 def _precision(given: _Given) -> dict[str, object]:
@@ -333,6 +335,14 @@ def _in_fp8(given: _Given, precision: Precision) -> dict[str, object]:
 
 
 def _sharding(given: _Given) -> dict[str, object]:
+    stage = _zero_stage(given)
+    groups = given.size("ddp.num_distributed_optimizer_instances") or 1
+    found: dict[str, object] = {} if stage is None else {"zero_stage": stage}
+    return found | ({"shard_groups": groups} if groups > 1 and stage else {})
+
+
+def _zero_stage(given: _Given) -> int | None:
+    """What replicas divide; None where nothing says it."""
     by_megatron = given.flag("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp")
     if by_megatron or given.flag("model.fsdp"):
         path = MEGATRON_FSDP if by_megatron else NEMO_FSDP
@@ -341,18 +351,14 @@ def _sharding(given: _Given) -> dict[str, object]:
         if strategy not in stages:
             raise refused(path, given.value(path), ", ".join(stages))
         if strategy == "hybrid":
-            given.untold[path] = HYBRID
-        return {"zero_stage": stages[strategy]}
+            given.note_hybrid(path)
+        return stages[strategy]
     names = ("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer")
     if given.first(*names) is not None:
-        found: dict[str, object] = {"zero_stage": int(given.flag(*names))}
-        groups = str(given.value("ddp.num_distributed_optimizer_instances") or 1)
-        if groups.isdecimal() and groups != "1":
-            found["shard_groups"] = int(groups)
-        return found
+        return int(given.flag(*names))
     name = given.text("optimizer.name")
     distributed = name.startswith("distributed_") or name == "mcore_distributed_optim"
-    return {"zero_stage": int(distributed)} if name else {}
+    return int(distributed) if name else None
 
 
 def _recomputed(given: _Given) -> dict[str, object]:

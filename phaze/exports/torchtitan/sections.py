@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from phaze.exports.given_keys import HYBRID, GivenKeys, refused, shown, written
+from phaze.exports.given_keys import GivenKeys, refused, shown, written
 from phaze.exports.launch_batches import OF_REPLICAS, given_number, replicas_of
 from phaze.exports.python_files.values import Expression
 from phaze.exports.refusals import ON_HOST
-from phaze.exports.torchtitan.files import SCHEDULES
+from phaze.exports.torchtitan.files import BACKENDS, SCHEDULES
 from phaze_common.choices import ExpertWidth, PipelineSchedule
 from phaze_common.errors import InputError
 from phaze_common.recompute_modules import BY_OPERATOR
@@ -79,6 +79,8 @@ DEGREES = {  # by the keys of parallelism
 STAGES, STEP_TOKENS = "parallelism.pipeline_parallel_degree", "training.num_tokens_per_train_step"
 REPLICAS = "parallelism.data_parallel_replicate_degree"
 SHARDS = "parallelism.data_parallel_shard_degree"
+BACKEND = "parallelism.expert_parallel_comm_backend"
+BALANCED = ("debug.moe_force_load_balance", "training.debug_moe_force_load_balance")
 RESHARD = "parallelism.fsdp_reshard_after_forward"
 SCHEDULE = "parallelism.pipeline_parallel_schedule"
 NOT_ADAM = "its state and step are not known, and it is priced as Adam"
@@ -205,20 +207,19 @@ def _sharding(given: Sections, degrees: Mapping[str, object]) -> dict[str, objec
         raise refused(RESHARD, given.value(RESHARD), "default, always or never")
     if shards != -1 and shards < 1:
         raise InputError(f"{SHARDS} is {shards}; it must be at least 1, or -1 for what is left")
-    if replicas > 1 and (shards == -1 or shards * cp > 1):
-        given.untold[REPLICAS] = HYBRID
     stage = _stage(policy, given.degree(STAGES) > 1)
+    groups = {"shard_groups": replicas} if replicas > 1 else {}
     if shards == -1:  # all ranks that are left: the file does not say how many
         if not given.alone and replicas_of(given.command_line, degrees) is None:
             raise InputError(
                 f"{SHARDS} is -1, also by default: all devices that are left share the weights, "
                 f"and the file does not say how many there are; {OF_REPLICAS}"
             )
-        return {"zero_stage": stage}
+        return {"zero_stage": stage} | groups
     found: dict[str, object] = {"dp": replicas * shards}
-    if replicas * shards * cp > 1:
-        found["zero_stage"] = stage if shards * cp > 1 else 0
-    return found
+    if shards * cp > 1:
+        return found | {"zero_stage": stage} | groups
+    return found | ({"zero_stage": 0} if replicas > 1 else {})
 
 
 def _stage(policy: str, pipelined: bool) -> int:
@@ -374,4 +375,18 @@ def _recomputed(given: Sections) -> dict[str, object]:
 def _experts(given: Sections) -> dict[str, object]:
     names = ("tensor_parallel", "expert_parallel", "expert_tensor_parallel")
     tp, ep, own = (given.degree(f"parallelism.{name}_degree") for name in names)
-    return {"etp": ExpertWidth.ONE.value} if ep > 1 and tp > 1 and own != tp else {}
+    if ep == 1:
+        return {}
+    found: dict[str, object] = {}
+    if tp > 1 and own != tp:
+        found["etp"] = ExpertWidth.ONE.value
+    if any(map(given.switch, BALANCED)):
+        found["expert_load"] = 1.0
+    if given.has(BACKEND):
+        backend = given.text(BACKEND, "")
+        names = {name: dispatcher.value for dispatcher, name in BACKENDS.items()}
+        if backend not in names:
+            others = f"{', '.join(names)}, or give --dispatcher"
+            raise refused(BACKEND, given.value(BACKEND), others)
+        found["dispatcher"] = names[backend]
+    return found

@@ -319,17 +319,6 @@ def test_a_file_of_deepspeed_that_accelerate_names_is_read_as_the_refusal_says(
     read_launch(inner).check_expressible(())
 
 
-def test_hybrid_sharding_is_told() -> None:
-    for config in ({"fsdp_sharding_strategy": "HYBRID_SHARD"}, {"fsdp_sharding_strategy": 5}):
-        with pytest.raises(InputError, match="hybrid sharding"):
-            from_yaml({**FSDP, "fsdp_config": config}).check_expressible(())
-    sizes = {"parallelism_config_dp_replicate_size": 2, "parallelism_config_dp_shard_size": 4}
-    with pytest.raises(InputError, match="hybrid sharding"):
-        from_yaml(
-            {**FSDP, "fsdp_config": {"fsdp_version": 2}, "parallelism_config": sizes}
-        ).check_expressible(())
-
-
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
