@@ -31,6 +31,7 @@ from phaze.exports.megatron_lm.formats import format_limits
 from phaze.exports.refusals import Refusals
 from phaze.exports.shape import DecoderShape, Positions
 from phaze_common.choices import (
+    Dispatcher,
     ExpertOverlap,
     GroupOrder,
     KeyExchange,
@@ -38,7 +39,7 @@ from phaze_common.choices import (
     StageCuts,
     TensorLayout,
 )
-from phaze_common.recompute_modules import BY_OPERATOR
+from phaze_common.recompute_modules import BY_OPERATOR, RecomputedModules, RecomputeModule
 
 # columns of products (Transformer Engine, assert_dim_for_fp8_exec); rows have to be a multiple of 8
 FP8_MULTIPLE = 16
@@ -154,6 +155,12 @@ def _experts(launch: Launch) -> Refusals:
             yield unsupported(f"{beside} with several chunks per stage", **none)
         if degrees.recompute is Recompute.FULL:
             yield unsupported(f"{beside} where no whole blocks are recomputed", **none)
+        modules = degrees.recompute
+        if isinstance(modules, RecomputedModules) and RecomputeModule.EXPERTS in modules.names:
+            yield unsupported(f"{beside} where no experts are recomputed", **none)
+        if launch.dispatcher is Dispatcher.ALLGATHER:
+            what = f"{beside} with the dispatcher alltoall, deepep or hybridep"
+            yield unsupported(what, dispatcher=Dispatcher.ALLTOALL.value)
     if ep > 1 and launch.overlap_experts is ExpertOverlap.SHARED and not experts.shared_width:
         what = "there are no shared experts to run beside exchanges"
         yield unsupported(what, overlap_experts=ExpertOverlap.NONE.value)

@@ -19,6 +19,7 @@ from phaze.exports.torchtitan.files import EXPERT_BACKEND
 from phaze.exports.torchtitan.sections import (
     BACKEND,
     GATHERS_FP8,
+    RECIPE,
     SAMPLES,
     STAGES,
     NamedModel,
@@ -131,8 +132,9 @@ def read(
         converts = record.name.endswith("Converter")
         if converts or record.name.startswith("LoRA"):
             converters[record.name] = None
-        if converts and GATHERS_FP8 in record.values:
-            values[f"float8.{GATHERS_FP8}"] = record.values[GATHERS_FP8]
+        for key in (GATHERS_FP8, RECIPE):
+            if converts and key in record.values:
+                values[f"{record.name}.{key}"] = record.values[key]
         backends = {name: BACKEND for name in NAMES_OF_BACKEND if name in record.values}
         values |= {path: record.values[name] for name, path in backends.items()}
     return _reading(values, converters, command_line, _model(config, module, tree, folder), {})

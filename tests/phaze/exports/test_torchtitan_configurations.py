@@ -226,7 +226,7 @@ def test_a_record_given_twice_is_refused_and_one_of_another_training_is_no_confi
 def test_what_no_plan_says_is_told_with_its_reason() -> None:
     found = read(
         "def f():\n return Trainer.Config(model_spec=model_registry('8B', "
-        "converters=[NVFP4LinearConverter.Config()]),\n"
+        "converters=[FP6LinearConverter.Config()]),\n"
         " training=TrainingConfig(dtype='bfloat16'), debug=DebugConfig(deterministic=True),\n"
         " parallelism=ParallelismConfig(data_parallel_replicate_degree=2, "
         "data_parallel_shard_degree=4,\n"
@@ -235,7 +235,8 @@ def test_what_no_plan_says_is_told_with_its_reason() -> None:
     )
     names = {key.name for key in found.of_kind(KeyKind.NOT_EXPRESSIBLE)}
     assert names - {"training.dtype"} == {
-        *("model_spec", "debug.deterministic"),
+        "model_spec",
+        "debug.deterministic",
         "parallelism.pipeline_parallel_schedule",
     }
     assert found.settings["etp"] == "1"  # experts are shared by tensor-parallel devices too
@@ -481,3 +482,86 @@ def test_the_dispatcher_of_a_plan_is_read_again(dispatcher: Dispatcher) -> None:
     launch = replace(launch_of(plan, "qwen3-30b-a3b"), dispatcher=dispatcher)
     assert EXPORTER.unsupported(launch) is None
     assert read(module(launch), "", "", {}).settings["dispatcher"] == dispatcher.value
+
+
+FORMATS = """
+[training]
+seq_len = 64
+[parallelism]
+tensor_parallel_degree = 1
+[model]
+converters = {converters}
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("converters", "more", "precision"),
+    [
+        ('["float8"]', "[float8]\nrecipe_name = 'rowwise'", "fp8"),
+        ('["float8"]', "[float8]\nrecipe_name = 'tensorwise'", "fp8"),
+        ('["mx"]', "[mx]\nrecipe_name = 'mxfp8_cublas'", "mxfp8"),
+        ('["mx"]', "[float8]\nrecipe_name = 'rowwise'", "mxfp8"),
+        ('["quantize.linear.mx"]', "[quantize.linear.mx]\nrecipe_name = 'mxfp8_rceil'", "mxfp8"),
+    ],
+)
+def test_recipes_of_converters_are_read(converters: str, more: str, precision: str) -> None:
+    reading = read_toml(FORMATS.format(converters=converters, more=more))
+    reading.check_expressible(())
+    assert reading.settings["precision"] == precision
+
+
+@pytest.mark.parametrize(
+    ("converters", "more", "sentence"),
+    [
+        ('["mx"]', "[mx]\nrecipe_name = 'mxfp4_cutlass'", "give mxfp8_rceil or mxfp8_cublas"),
+        ('["mx"]', "[mx]\nrecipe_name = 'mxpf8'", "give mxfp8_rceil or mxfp8_cublas"),
+        ('["float8"]', "[float8]\nrecipe_name = 'rowise'", "give tensorwise or rowwise"),
+        ('["float8"]', "[float8]\nrecipe_name = 'rowwise_with_gw_hp'", "in 16 bits"),
+        ('["float8", "mx"]', "", "to several formats: fp8, mxfp8"),
+    ],
+)
+def test_formats_that_no_plan_says_are_refused(converters: str, more: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        read_toml(FORMATS.format(converters=converters, more=more)).check_expressible(())
+
+
+def test_a_converter_to_four_bits_and_a_recipe_in_python_are_read() -> None:
+    text = (
+        "def f():\n return Trainer.Config(model_spec=model_registry('8B', converters=[{}]),\n"
+        "  training=TrainingConfig(), parallelism=ParallelismConfig(tensor_parallel_degree=2))"
+    )
+    assert read(text.format("NVFP4LinearConverter.Config()")).settings["precision"] == "nvfp4"
+    made = "MXFP8LinearConverter.Config(recipe_name='mxfp8_rceil')"
+    assert read(text.format(made)).settings["precision"] == "mxfp8"
+    with pytest.raises(InputError, match="give mxfp8_rceil"):
+        read(text.format("MXFP8LinearConverter.Config(recipe_name='mxfp4')"))
+
+
+@pytest.mark.parametrize(
+    ("option", "recompute", "left"),
+    [
+        ('selective_ac_option = "op"', "second_products", ""),
+        ('selective_ac_option = "1"', "full", ""),
+        (
+            'selective_ac_option = "2"',
+            "second_products",
+            "activation_checkpoint.selective_ac_option",
+        ),
+        ("", "second_products", "activation_checkpoint.mode"),
+    ],
+)
+def test_selective_recomputation_is_that_of_its_option(
+    option: str, recompute: str, left: str
+) -> None:
+    text = "[training]\nseq_len = 64\n[parallelism]\ntensor_parallel_degree = 1\n"
+    found = read_toml(f'{text}[activation_checkpoint]\nmode = "selective"\n{option}\n')
+    assert found.settings["recompute"] == recompute
+    assert [key.name for key in found.of_kind(KeyKind.NOT_EXPRESSIBLE)] == [left] * bool(left)
+
+
+def test_a_misspelt_option_of_selective_recomputation_is_refused() -> None:
+    text = "[training]\nseq_len = 64\n[parallelism]\ntensor_parallel_degree = 1\n"
+    more = '[activation_checkpoint]\nmode = "selective"\nselective_ac_option = "op2"\n'
+    with pytest.raises(InputError, match="give op, or one of how many blocks"):
+        read_toml(text + more)
