@@ -41,7 +41,7 @@ class Known:
         return self.meaning(name).kind is not KeyKind.UNKNOWN
 
     def near(self, name: str) -> str | None:
-        """The argument that ``name`` seems to be misspelt; None where it is one itself, or near none."""
+        """The argument that ``name`` is, misspelt; None where it is one itself, or near none."""
         plain, kind = name.replace("_", "-"), self.meaning(name).kind
         if {name, plain} & self.names.keys() or values_of(plain) is not None:
             return None
