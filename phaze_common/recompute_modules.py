@@ -11,6 +11,7 @@ from typing import ClassVar
 from phaze_common.choices import Recompute
 from phaze_common.errors import InputError
 from phaze_common.setting_values import Form
+from phaze_common.suggestions import nearest
 from phaze_common.text_in_files import TextInFiles
 
 EXAMPLE = "moe_act+layernorm"
@@ -49,6 +50,8 @@ _WITHIN = {
     RecomputeModule.EXPERTS: {RecomputeModule.EXPERT_ACTIVATION, RecomputeModule.SHARED_EXPERTS}
 }
 _OF_FRAMEWORKS = [each.value for each in RecomputeModule if each != RecomputeModule.SECOND_PRODUCTS]
+# further ones of Megatron-Core (transformer_config.py), which no plan says
+_OTHERS = ("gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc")
 _NAMES = "|".join(RecomputeModule)
 _WRITTEN = re.compile(rf"(?:{_NAMES})(?:\+(?:{_NAMES}))*")
 
@@ -124,11 +127,20 @@ def recompute_of(text: str) -> Recomputation:
 
 
 def known_modules(words: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """What is recomputed where frameworks are told these modules, as it is given, and those that
-    have no name here."""
+    """What is recomputed where Megatron-Core is told these modules, as it is given, and those of
+    its modules that have no name here.
+
+    Raises:
+        InputError: a module is none of Megatron-Core's.
+    """
     given = tuple(words)
     known = [each for each in given if each in _OF_FRAMEWORKS]
     others = tuple(sorted({*given} - {*known}))
+    for other in others:
+        if other not in _OTHERS:
+            listed = (*_OF_FRAMEWORKS, *_OTHERS)
+            hint = nearest(other, listed, f"give {', '.join(listed)}")
+            raise InputError(f"{other!r:.60} is no module that Megatron recomputes; {hint}")
     if not known:
         return Recompute.NONE.value, others
     if known == [RecomputeModule.CORE_ATTENTION.value]:

@@ -251,6 +251,8 @@ class Device:
     calibration: tuple[Calibration, ...] = ()
     profile: ProfileSource | None = None  # None: priced by the constants alone
     host: HostLink | None = None  # None: not known
+    # its family, which says what it can run (Estimator/devices/architectures.yaml); None: anything
+    architecture: str | None = None
 
     @property
     def spread(self) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from Estimator.chips.technology import Quantity, units_of
+from Estimator.devices.architectures import architectures
 from Estimator.devices.device import (
     Calibration,
     Device,
@@ -64,6 +65,9 @@ def check_device(device: Device, source: Path | str) -> None:
     file = FileRefusals(source)
     for key in ("matrix", "memory", "launch", "scans", "host"):
         _check_quantities(getattr(device, key), file, f"{key}.")
+    right = device.architecture is None or device.architecture in architectures()
+    names = f"one of {', '.join(architectures())}"
+    file.require(right, "architecture", repr(device.architecture), names)
     if device.host is not None:
         efficiency = device.host.efficiency.value
         file.require(efficiency <= 1, "host.efficiency.value", efficiency, "at most 1")

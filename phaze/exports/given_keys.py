@@ -23,7 +23,10 @@ from phaze_common.errors import InputError
 from phaze_common.yaml_files import read_yaml
 
 # of files of several programs
-HYBRID = "replicas of shards, hybrid sharding, are no ZeRO stage; all are priced as shards"
+HYBRID = (
+    "shards are divided within groups of replicas, of which the file does not say how many; give "
+    "--shard-groups"
+)
 AS_DESCRIBED = "the software is priced as it is described, whatever this says"
 HOME = Path(__file__).parent / "known_keys"
 # values that turn any key off, or leave it to the program
@@ -155,6 +158,13 @@ class GivenKeys:
         if word not in allowed:
             raise refused(path, word, " or ".join(allowed))
         return word
+
+    def note_hybrid(self, path: str) -> None:
+        """Note hybrid sharding at ``path``: the command line says the groups, or has to."""
+        if "shard_groups" in self.command_line:
+            self.usual[path] = "its groups are those of --shard-groups"
+        else:
+            self.untold[path] = HYBRID
 
     def reading(self, settings: Mapping[str, object], **others: Any) -> LaunchReading:
         """``settings`` with every key that is given, and ``others`` of what a reading says."""

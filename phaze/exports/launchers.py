@@ -159,7 +159,7 @@ READERS = (
     Reader(
         "NeMo or Megatron Bridge",
         lambda content: nemo_reading.recognises(content.yaml),
-        lambda content: nemo_reading.read(content.text),
+        lambda content: nemo_reading.read(content.text, content.given),
         ("tensor_model_parallel_size:", "global_batch_size:"),
     ),
     Reader(

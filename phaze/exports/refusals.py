@@ -3,7 +3,7 @@ with the nearest settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import gcd
 
 from Estimator.plans.assignment import AXES, Assignment
@@ -76,11 +76,13 @@ def cut_layers(launch: Launch) -> Refusals:
         yield unsupported("its stages hold the layers in the order in which the model runs them")
 
 
-def other_exchanges(launch: Launch) -> Refusals:
-    """Experts whose tokens do not get to them by a plain all-to-all with nothing beside it."""
+def other_exchanges(
+    launch: Launch, dispatchers: Collection[Dispatcher] = (Dispatcher.ALLTOALL,)
+) -> Refusals:
+    """Experts whose tokens do not get to them by one of ``dispatchers`` with nothing beside it."""
     if launch.degrees.ep == 1:
         return
-    if launch.dispatcher is not Dispatcher.ALLTOALL:
+    if launch.dispatcher not in dispatchers:
         what = f"its files say no dispatcher {launch.dispatcher} of tokens"
         yield unsupported(what, dispatcher=Dispatcher.ALLTOALL.value)
     if launch.overlap_experts is not ExpertOverlap.NONE:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
+from Estimator.devices.architectures import check_runs
+from Estimator.devices.device import Device
 from Estimator.plans.assignment import AXES, Assignment, check_assignment
 from Estimator.plans.axes import PLAN_AXES
 from Estimator.plans.cuts import balanced_cuts
@@ -21,6 +23,7 @@ from phaze.settings.folders import check_name, check_output, check_readable
 from phaze.settings.layouts import OF_LAYOUTS, check_layouts, listed, second_axes
 from phaze.settings.request import Request
 from phaze_common.choices import (
+    CudaGraphs,
     Dispatcher,
     ExpertOverlap,
     ExpertWidth,
@@ -48,7 +51,7 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
         check_output(request.output.output)
     check_readable(request.folders.run)
     if request.records.device is not None:
-        request.records.device.peak_flops(request.plan.precision.matrix_format)
+        _check_device(request.records.device, request)
     else:
         _check_designed(request)
     if request.plan.offload:
@@ -63,6 +66,17 @@ def check_request(request: Request, families: Mapping[str, ModelFamily]) -> None
             if isinstance(order, Assignment):
                 _check_searched(order, request)
     _check_plans(request, families)
+
+
+def _check_device(device: Device, request: Request) -> None:
+    plan, named = request.plan, request.hardware.attention_kernel is not None
+    check_runs(
+        device,
+        plan.precision,
+        plan.dispatcher,
+        plan.cuda_graphs is not CudaGraphs.NONE,
+        request.records.software.attention_kernel if named else None,
+    )
 
 
 def _check_whole_chips(request: Request) -> None:

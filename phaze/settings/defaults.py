@@ -8,6 +8,7 @@ from enum import Enum
 from operator import attrgetter
 from typing import Any
 
+from Estimator.devices.architectures import architecture_of
 from Estimator.devices.device import Device
 from Estimator.network.cluster import Cluster
 from Estimator.plans.assignment import AXES
@@ -16,7 +17,14 @@ from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.models.base import ModelFamily
 from GraphExtractor.widths import allowed_widths, panels_fit
 from phaze.settings.hardware import ResolvedHardware
-from phaze_common.choices import GroupOrder, KeyExchange, LayoutName, PipelineSchedule, Precision
+from phaze_common.choices import (
+    Dispatcher,
+    GroupOrder,
+    KeyExchange,
+    LayoutName,
+    PipelineSchedule,
+    Precision,
+)
 from phaze_common.errors import InputError
 from phaze_common.settings import ALL
 
@@ -68,7 +76,7 @@ def values_of_search(values: Mapping[str, Any], where: Situation) -> dict[str, A
         "precision": usual_precision(where.hardware.device),
     }
     for key in OF_FRAMEWORK:
-        plans[key] = _every(key) if key in everything else (_as_framework(where, key),)
+        plans[key] = _every(key, where) if key in everything else (_as_framework(where, key),)
     plans |= _of_layouts(values, where)
     if "tp" in widely and given.get("sequence_parallel") == (True,):
         plans["tp"] = tuple(
@@ -243,7 +251,9 @@ def _as_framework(where: Situation, name: str) -> Any:
     return getattr(where.hardware.software, name)
 
 
-def _every(key: str) -> tuple[Any, ...]:
-    """All values of an axis that the framework decides: a switch, or names."""
-    item = plan_axis(key).field.item
-    return EITHER if item is bool else tuple(item)
+def _every(key: str, where: Situation) -> tuple[Any, ...]:
+    """All values of an axis that the framework decides: a switch, or names that the device runs."""
+    item, family = plan_axis(key).field.item, architecture_of(where.hardware.device)
+    if item is bool:
+        return EITHER
+    return tuple(each for each in item if item is not Dispatcher or not family or family.runs(each))

@@ -40,12 +40,6 @@ ROTATION = {KeyExchange.GATHER: "allgather", KeyExchange.RING: "alltoall"}
 FORMATS = {Precision.BF16: "bf16", Precision.FP16: "fp16", Precision.FP32: "no"}
 
 
-def sharded(launch: Launch) -> bool:
-    """Whether FSDP2 shards parameters, over replicas or over the devices of a sequence."""
-    degrees = launch.degrees
-    return degrees.cp > 1 or (degrees.dp > 1 and degrees.zero_stage > 0)
-
-
 def _numbers(launch: Launch) -> Refusals:
     if launch.degrees.precision not in FORMATS:
         what = "its fp8 is that of one of three libraries, which the plan does not name"
@@ -82,7 +76,7 @@ def _offload(launch: Launch) -> Refusals:
     held = replace(offload, activations=0.0)
     if offload == NOTHING:
         return
-    if not sharded(launch):
+    if not degrees.sharding:
         what = "it keeps nothing in host memory where FSDP shards nothing"
         yield unsupported(what, offload=NO_OFFLOAD)
     if held not in (NOTHING, ON_HOST):
@@ -110,9 +104,9 @@ def configuration(launch: Launch) -> str:
     """``accelerate.yaml``: what ``accelerate launch --config_file`` reads; a comment for every
     choice."""
     degrees = launch.degrees
-    shards = degrees.dp if degrees.zero_stage > 0 else 1
+    replicas = degrees.shard_groups if degrees.sharding else degrees.dp
     why, kind = "nothing is replicated", "MULTI_GPU" if degrees.devices > 1 else "'NO'"
-    if sharded(launch):
+    if degrees.sharding:
         why, kind = f"ZeRO {degrees.zero_stage} is FSDP2", "FSDP"
     elif degrees.dp > 1:
         why = "nothing is sharded: replicas hold everything and sum gradients"
@@ -129,13 +123,13 @@ main_training_function: main
 mixed_precision: '{FORMATS[degrees.precision]}'  # of products; optimizer and master weights are fp32
 use_cpu: false
 """
-    if sharded(launch):
+    if degrees.sharding:
         text += _fsdp(launch)
-    if degrees.tp * degrees.cp > 1 or sharded(launch):
+    if degrees.tp * degrees.cp > 1 or degrees.sharding:
         text += f"""\
 parallelism_config:
-  parallelism_config_dp_replicate_size: {degrees.dp // shards}  # replicas that hold everything
-  parallelism_config_dp_shard_size: {shards}  # those that share out parameters
+  parallelism_config_dp_replicate_size: {replicas}  # replicas that hold everything
+  parallelism_config_dp_shard_size: {degrees.dp // replicas}  # those that share out parameters
   parallelism_config_tp_size: {degrees.tp}  # load the model with its tensor-parallel plan, tp_plan='auto'
   parallelism_config_cp_size: {degrees.cp}
 """
@@ -173,10 +167,10 @@ fsdp_config:
 
 def _settings(launch: Launch) -> str:
     degrees = launch.degrees
-    each = degrees.zero_stage >= 2
+    each = degrees.sharding >= 2
     reduced = "after every micro-batch, as ZeRO 2 and 3 do" if each else "once, as ZeRO 0 and 1 do"
     attention = "sdpa" if degrees.attention is Attention.FLASH else "eager"
-    outside = degrees.recompute is Recompute.FULL and not sharded(launch)
+    outside = degrees.recompute is Recompute.FULL and not degrees.sharding
     return f'''\
 """What accelerate.yaml has no place for: give these to your training script."""
 
@@ -219,7 +213,6 @@ REFUSALS = (
     refusals.two_axes,
     partial(refusals.pipeline, program=NAME),
     refusals.cut_layers,
-    refusals.shard_groups,
     refusals.no_muon,
     partial(refusals.experts, program=NAME),
     partial(refusals.cuda_graphs, program=NAME),

@@ -18,7 +18,7 @@ from phaze.exports.deepspeed.reader import (
     own_gradients,
     zero_stage,
 )
-from phaze.exports.given_keys import HYBRID, GivenKeys, is_off, refused, truth
+from phaze.exports.given_keys import GivenKeys, is_off, refused, truth
 from phaze.exports.launch_batches import accumulation, devices_of_a_replica
 from phaze.settings.launched import LaunchReading
 from phaze_common.errors import InputError
@@ -145,8 +145,8 @@ def _axes(given: GivenKeys) -> dict[str, object]:
     elif cp > 1:
         ways = {"allgather": "gather", "alltoall": "ring"}
         found["exchange"] = ways[given.word(f"{SHARES}cp_comm_strategy", ways, "allgather")]
-    if replicas > 1 and shards > 1:
-        given.untold[f"{SHARES}dp_replicate_size"] = HYBRID
+    if replicas > 1 and shards * cp > 1:
+        found["shard_groups"] = replicas
     return found
 
 
@@ -165,8 +165,6 @@ def _fsdp(given: GivenKeys) -> dict[str, object]:
     stage = STRATEGIES[name]
     if version > 1 and reshard is not None:
         stage = 3 if truth(reshard, by_reshard) else 2
-    if name.startswith("HYBRID"):
-        given.untold[path if strategy is not None else by_reshard] = HYBRID
     shards, cp, replicas = (
         given.size(f"{SHARES}{axis}_size") or 1 for axis in ("dp_shard", "cp", "dp_replicate")
     )
@@ -177,6 +175,11 @@ def _fsdp(given: GivenKeys) -> dict[str, object]:
     inputs = float(recomputed and given.flag(f"{FSDP}activation_checkpointing_offload"))
     offload = Offload(held, held, held, inputs)
     found: dict[str, object] = {"zero_stage": stage, "recompute": "full" if recomputed else "none"}
+    nodes = _count(given, "num_machines")
+    if name.startswith("HYBRID") and nodes is None:
+        given.note_hybrid(path if strategy is not None else by_reshard)
+    elif name.startswith("HYBRID"):
+        found["shard_groups"] = nodes  # shards lie within a node
     return found | ({"offload": list(offload.terms)} if offload else {})
 
 

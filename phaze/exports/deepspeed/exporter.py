@@ -37,6 +37,7 @@ from phaze_common.recompute_modules import of_parts
 
 LEARNING_RATE = 3e-4  # where the user gives none: the schedule is no part of a plan
 BYTES_OF_BF16 = 2
+MICS = "zero_optimization.mics_shard_size"
 STAGES = (
     "replicas hold everything",
     "replicas share out the optimizer's state",
@@ -49,6 +50,18 @@ def _sequences(launch: Launch) -> Refusals:
     if (cp := launch.degrees.cp) > 1:
         near = {"cp": 1, **more_replicas(launch, cp)}
         yield unsupported(f"it cuts sequences in code alone (cp {cp})", **near)
+
+
+def _groups(launch: Launch) -> Refusals:
+    degrees = launch.degrees
+    if degrees.shard_groups == 1:
+        return
+    if degrees.zero_stage < 3:
+        what = "it divides replicas into groups of shards (MiCS) under ZeRO 3 alone"
+        yield unsupported(what, zero_stage=3)
+    if degrees.tp > 1:
+        what = "its groups of shards (MiCS) count the devices of tensor parallelism too"
+        yield unsupported(what, shard_groups=1)
 
 
 def _numbers(launch: Launch) -> Refusals:
@@ -168,6 +181,11 @@ def _formats(launch: Launch) -> Iterator[Option]:
 def _zero(launch: Launch) -> Iterator[Option]:
     stage, offload = launch.degrees.zero_stage, launch.degrees.offload
     yield Option("zero_optimization.stage", stage, STAGES[stage])
+    if (groups := launch.degrees.shard_groups) > 1:
+        why = (
+            f"MiCS: {groups} groups share shards each; build the model in deepspeed.zero.MiCS_Init"
+        )
+        yield Option(MICS, launch.degrees.dp // groups, why)
     if stage:
         why = "gradients are reduced while the backward pass runs, if so"
         yield Option("zero_optimization.overlap_comm", launch.overlap_gradients, why)
@@ -271,8 +289,8 @@ REFUSALS = (
     refusals.two_axes,
     partial(refusals.pipeline, program="DeepSpeed's file"),
     refusals.cut_layers,
-    refusals.shard_groups,
     refusals.no_muon,
+    _groups,
     _sequences,
     partial(refusals.experts, program="its file"),
     partial(refusals.cuda_graphs, program="its file"),

@@ -16,8 +16,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from Estimator.plans.offload import Offload
+from phaze.exports.deepspeed.exporter import MICS
 from phaze.exports.given_keys import GivenKeys, is_off, shown, truth
-from phaze.exports.launch_batches import ProductRule, given_number, replicas_of
+from phaze.exports.launch_batches import (
+    ProductRule,
+    devices_of_a_replica,
+    given_number,
+    replicas_of,
+)
 from phaze.settings.launched import KeyKind, LaunchReading
 from phaze_common.echo import kind_of
 from phaze_common.errors import InputError
@@ -107,7 +113,7 @@ def read(text: str, command_line: Mapping[str, str] | None = None) -> LaunchRead
         found["exchange"] = "ulysses"
     found |= _batches(given, tp, found)
     found |= _precision(given) | _zero(given) | _recomputed(given, own, tp)
-    found |= _optimizer(given)
+    found |= _groups(given, found) | _optimizer(given)
     if "tp_overlap_comm" in given.part("tensor_parallel"):
         found["overlap_tensor"] = given.flag("tensor_parallel.tp_overlap_comm")
     found |= _formats_of_state(given, found.get("precision"))
@@ -209,6 +215,25 @@ def _zero(given: GivenKeys) -> dict[str, object]:
     inputs = float(given.flag("activation_checkpointing.cpu_checkpointing"))
     held = Offload(optimizer, optimizer, weights, inputs)
     return found | ({"offload": list(held.terms)} if held else {})
+
+
+def _groups(given: GivenKeys, found: Mapping[str, object]) -> dict[str, object]:
+    """Groups of replicas that share shards (MiCS), where it is known how many there are."""
+    shards = given.value(MICS)
+    if is_off(shards) or shards == -1 or found.get("zero_stage") != 3:
+        return {}
+    size, replicas = given.size(MICS) or 1, replicas_of(given.command_line, found)
+    if replicas is None or "shard_groups" in given.command_line:
+        given.note_hybrid(MICS)
+        return {}
+    devices = replicas * devices_of_a_replica(found, given.command_line)
+    if devices % size or given.size("tensor_parallel.autotp_size"):
+        given.untold[MICS] = (
+            f"groups of shards are no whole number of the replicas on {devices} devices"
+        )
+        return {}
+    given.taken.add(MICS)
+    return {"shard_groups": devices // size}
 
 
 def _on_host(given: GivenKeys, name: str, older: str) -> float:

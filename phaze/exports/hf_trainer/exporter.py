@@ -2,7 +2,7 @@
 shares out the model.
 
 ZeRO without tensor or context parallelism is DeepSpeed's, whose stages are the plan's exactly;
-tensor and context parallelism are accelerate's (``ParallelismConfig`` and FSDP2), which Trainer
+tensor and context parallelism and groups of shards are accelerate's (``ParallelismConfig`` and FSDP2), which Trainer
 takes from ``accelerate launch``; without either, replicas are DistributedDataParallel's. What those
 cannot be told is refused as they refuse it. Stricter here: SGD with momentum outside DeepSpeed
 (Trainer's ``sgd`` has none) and activations in host memory (Trainer recomputes by torch's
@@ -15,7 +15,7 @@ DeepSpeed's file and the arguments say some things twice; Trainer refuses where 
 from __future__ import annotations
 
 from phaze.exports.accelerate.exporter import EXPORTER as ACCELERATE
-from phaze.exports.accelerate.exporter import configuration, script, sharded
+from phaze.exports.accelerate.exporter import configuration, script
 from phaze.exports.deepspeed.exporter import EXPORTER as DEEPSPEED
 from phaze.exports.deepspeed.exporter import LEARNING_RATE
 from phaze.exports.deepspeed.exporter import configuration as deepspeed_configuration
@@ -29,8 +29,8 @@ TRAIN = "your training script, which gives arguments.arguments(...) to Trainer"
 
 def by_deepspeed(launch: Launch) -> bool:
     """Whether DeepSpeed shares out the model; else accelerate does, or nothing."""
-    degrees = launch.degrees
-    return degrees.tp * degrees.cp == 1 and degrees.zero_stage > 0 and degrees.dp > 1
+    degrees, replicated = launch.degrees, launch.degrees.shard_groups > 1
+    return degrees.tp * degrees.cp == 1 and degrees.sharding > 0 and not replicated
 
 
 def _below(launch: Launch) -> Refusals:
@@ -43,7 +43,7 @@ def _trainer(launch: Launch) -> Refusals:
     offload = launch.degrees.offload
     if launch.degrees.optimizer == "sgd_momentum" and not by_deepspeed(launch):
         yield unsupported("its SGD has no momentum", optimizer="sgd")
-    if offload.activations and not sharded(launch):
+    if offload.activations and not launch.degrees.sharding:
         yield unsupported("it keeps activations on the device", offload=NO_OFFLOAD)
     if offload.activations and by_deepspeed(launch):
         others = tuple(term for term in offload.terms if not term.startswith("activations"))
@@ -64,7 +64,7 @@ def files(launch: Launch) -> tuple[ExportedFile, ...]:
 def _arguments(launch: Launch) -> str:
     degrees = launch.degrees
     recomputed, why = degrees.recompute is Recompute.FULL, "nothing is computed twice"
-    own = recomputed and (by_deepspeed(launch) or not sharded(launch))
+    own = recomputed and (by_deepspeed(launch) or not degrees.sharding)
     if recomputed:
         why = "FSDP recomputes blocks itself, in accelerate.yaml"
         why = "each block is computed again in the backward pass" if own else why
@@ -74,7 +74,7 @@ def _arguments(launch: Launch) -> str:
     )
     attention = "sdpa" if degrees.attention is Attention.FLASH else "eager"
     plan = f', tp_plan="auto"  # of {degrees.tp} devices' if degrees.tp > 1 else ""
-    each = degrees.zero_stage >= 2 and sharded(launch)
+    each = degrees.sharding >= 2
     how = "after every micro-batch, as ZeRO 2 and 3 do" if each else "once, as ZeRO 0 and 1 do"
     shared = f"""\
         # accelerate.yaml shares out the model; run.sh hands it to Trainer through accelerate launch

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from Estimator.plans.offload import Offload
 from phaze.exports.deepspeed.reader import INSTEAD_OF_DEEPSPEED, OF_COMMAND_LINE
 from phaze.exports.given_keys import (
-    HYBRID,
     GivenKeys,
     flattened,
     is_off,
@@ -233,7 +232,7 @@ def _sharing(given: GivenKeys) -> dict[str, object]:
     if named and stage is None:
         raise refused("fsdp", words, ", ".join(STAGES))
     if any(word.startswith("hybrid") for word in named):
-        given.untold["fsdp"] = HYBRID
+        given.note_hybrid("fsdp")
     # as torch always does
     found: dict[str, object] = {"zero_stage": stage or 0, "overlap_gradients": True}
     options = given.content.get("fsdp_config")

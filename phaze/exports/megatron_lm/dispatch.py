@@ -4,6 +4,7 @@ beside it. The same words with dashes are arguments, with underscores settings o
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from phaze.exports.launch import Launch
 from phaze.exports.options import Option
@@ -15,6 +16,8 @@ OTHER_BACKENDS = {"ncclep": Dispatcher.HYBRIDEP}  # priced as the one most like 
 BATCHES, DELAYED = "overlap-moe-expert-parallel-comm", "delay-wgrad-compute"
 SHARED, DISPATCHED = "moe-shared-expert-overlap", "moe-dispatch-fwd-dtype"
 OF_EXCHANGE = (KIND, BACKEND, BATCHES, DELAYED, SHARED, DISPATCHED)
+KINDS = (*(each.value for each in Dispatcher if not each.per_node), FLEX)
+BACKENDS = (*(each.value for each in Dispatcher if each.per_node), *OTHER_BACKENDS)
 OVERLAPS = {
     ExpertOverlap.SHARED: (SHARED,),
     ExpertOverlap.BATCHES: (BATCHES,),
@@ -26,15 +29,45 @@ def dispatcher_of(kind: str, backend: str) -> Dispatcher | None:
     """The dispatcher of a type and, of the flexible one, a backend; None where it is none of
     these."""
     if kind == FLEX:
-        kind = OTHER_BACKENDS.get(backend, backend)
-    return next((each for each in Dispatcher if each.value == kind), None)
+        name = OTHER_BACKENDS.get(backend, backend)
+        return Dispatcher(name) if backend in BACKENDS else None
+    return Dispatcher(kind) if kind in KINDS else None
 
 
-def overlap_of(*, batches: bool, delayed: bool, shared: bool) -> ExpertOverlap:
+@dataclass(frozen=True)
+class OverlapSwitches:
     """What runs beside the exchange by the switches ``BATCHES``, ``DELAYED`` and ``SHARED``."""
-    if batches:
-        return ExpertOverlap.DELAYED if delayed else ExpertOverlap.BATCHES
-    return ExpertOverlap.SHARED if shared else ExpertOverlap.NONE
+
+    batches: bool
+    delayed: bool
+    shared: bool
+
+    @property
+    def overlap(self) -> ExpertOverlap:
+        """As plans say it."""
+        if self.batches:
+            return ExpertOverlap.DELAYED if self.delayed else ExpertOverlap.BATCHES
+        return ExpertOverlap.SHARED if self.shared else ExpertOverlap.NONE
+
+    def refused(
+        self, *, whole_blocks: bool, experts_again: bool, gathers: bool, ep: int
+    ) -> Iterator[tuple[str, str]]:
+        """Names of switches that Megatron-Core refuses, and why: beside recomputed
+        ``whole_blocks`` or experts, with the dispatcher that ``gathers``, without ``ep``."""
+        if self.delayed and not self.batches:
+            yield DELAYED, f"needs --{BATCHES}"
+        if not self.batches:
+            return
+        if whole_blocks:
+            yield BATCHES, "stands beside --recompute-granularity full"
+        if experts_again:
+            yield BATCHES, "stands beside --recompute-modules moe"
+        if self.shared:
+            yield BATCHES, f"stands beside --{SHARED}"
+        if ep == 1:
+            yield BATCHES, "needs --expert-model-parallel-size above 1"
+        elif gathers:
+            yield BATCHES, f"needs --{KIND} alltoall or flex"
 
 
 def dispatch_options(launch: Launch, quote: str = "") -> Iterator[Option]:

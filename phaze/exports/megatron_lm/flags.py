@@ -20,7 +20,6 @@ from phaze.exports.megatron_lm.commands import (
     unquoted,
 )
 from phaze.exports.megatron_lm.known_arguments import known_arguments, values_of
-from phaze.exports.near_names import near_name
 from phaze_common.errors import InputError
 
 SETTINGS = {  # of phaze evaluate that stand for a flag
@@ -101,10 +100,7 @@ class Flags:
                     "dashes and no quotes"
                 )
         for name in self.values:
-            near = None
-            if not known.is_known(name):
-                near = near_name(name.replace("_", "-"), known.read)
-            if near is not None:
+            if near := known.near(name):
                 raise InputError(
                     f"--{name} is no flag that is read; did you mean --{near}? Correct it or "
                     "leave it out"

@@ -10,6 +10,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from phaze.exports.given_keys import Meaning
+from phaze.exports.near_names import near_name
 from phaze.settings.launched import KeyKind
 from phaze_common.yaml_files import read_yaml
 
@@ -38,6 +39,16 @@ class Known:
     def is_known(self, name: str) -> bool:
         """Whether anything is known of an argument."""
         return self.meaning(name).kind is not KeyKind.UNKNOWN
+
+    def near(self, name: str) -> str | None:
+        """The argument that ``name`` is, misspelt; None where it is one itself, or near none."""
+        plain, kind = name.replace("_", "-"), self.meaning(name).kind
+        if {name, plain} & self.names.keys() or values_of(plain) is not None:
+            return None
+        if kind is KeyKind.UNKNOWN:
+            return near_name(plain, self.read)
+        every = self.names.keys() | _taken_values().keys()
+        return near_name(plain, every)
 
     @cached_property
     def read(self) -> frozenset[str]:

@@ -31,6 +31,7 @@ from phaze.exports.megatron_lm.formats import format_limits
 from phaze.exports.refusals import Refusals
 from phaze.exports.shape import DecoderShape, Positions
 from phaze_common.choices import (
+    Dispatcher,
     ExpertOverlap,
     GroupOrder,
     KeyExchange,
@@ -38,7 +39,7 @@ from phaze_common.choices import (
     StageCuts,
     TensorLayout,
 )
-from phaze_common.recompute_modules import BY_OPERATOR
+from phaze_common.recompute_modules import BY_OPERATOR, RecomputedModules, RecomputeModule
 
 # columns of products (Transformer Engine, assert_dim_for_fp8_exec); rows have to be a multiple of 8
 FP8_MULTIPLE = 16
@@ -154,6 +155,12 @@ def _experts(launch: Launch) -> Refusals:
             yield unsupported(f"{beside} with several chunks per stage", **none)
         if degrees.recompute is Recompute.FULL:
             yield unsupported(f"{beside} where no whole blocks are recomputed", **none)
+        modules = degrees.recompute
+        if isinstance(modules, RecomputedModules) and RecomputeModule.EXPERTS in modules.names:
+            yield unsupported(f"{beside} where no experts are recomputed", **none)
+        if launch.dispatcher is Dispatcher.ALLGATHER:
+            what = f"{beside} with the dispatcher alltoall, deepep or hybridep"
+            yield unsupported(what, dispatcher=Dispatcher.ALLTOALL.value)
     if ep > 1 and launch.overlap_experts is ExpertOverlap.SHARED and not experts.shared_width:
         what = "there are no shared experts to run beside exchanges"
         yield unsupported(what, overlap_experts=ExpertOverlap.NONE.value)
@@ -165,13 +172,6 @@ def _recomputed(launch: Launch) -> Refusals:
     if launch.degrees.recompute == BY_OPERATOR:
         what = "it recomputes modules, not operator by operator"
         yield unsupported(what, recompute=Recompute.SELECTIVE.value)
-
-
-def _shards(launch: Launch) -> Refusals:
-    degrees = launch.degrees
-    if degrees.shard_groups > 1 and degrees.zero_stage > 1:
-        what = "it divides replicas into groups of shards under ZeRO stage 1 alone"
-        yield unsupported(what, zero_stage=1)
 
 
 def _arithmetic(launch: Launch) -> Refusals:
@@ -253,7 +253,6 @@ CHECKS = (
     *(_kind, _of_model, _stages, _widths, _sequences, _experts),
     *(
         _recomputed,
-        _shards,
         _arithmetic,
         format_limits,
         graph_limits,

@@ -10,20 +10,23 @@ from GraphExtractor.models.base import LanguageModelFamily
 from GraphExtractor.models.registry import find_model
 from phaze.exports.bash.simple_commands import DECLARING
 from phaze.exports.megatron_lm.commands import COUNTED_BY, PROCESSES
+from phaze.exports.megatron_lm.contradictions import INSTANCES, check_together
 from phaze.exports.megatron_lm.dispatch import (
     BACKEND,
+    BACKENDS,
     BATCHES,
     DELAYED,
     DISPATCHED,
     FLEX,
     KIND,
+    KINDS,
     OF_EXCHANGE,
     OTHER_BACKENDS,
     SHARED,
     USUAL_BACKEND,
     USUAL_KIND,
+    OverlapSwitches,
     dispatcher_of,
-    overlap_of,
 )
 from phaze.exports.megatron_lm.flags import SETTINGS, Flags, flags_of
 from phaze.exports.megatron_lm.formats import RECIPES
@@ -32,7 +35,7 @@ from phaze.exports.megatron_lm.model import blocks_of, model_of
 from phaze.exports.megatron_lm.pipeline import blocks_of_chunks, chunks_of, predicts_further
 from phaze.settings.graph_words import graphs_of, older_switches
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
-from phaze_common.choices import CudaGraphs, Dispatcher, ExpertWidth, GroupOrder, Precision
+from phaze_common.choices import CudaGraphs, ExpertWidth, GroupOrder, Precision
 from phaze_common.errors import InputError
 from phaze_common.recompute_modules import known_modules
 
@@ -41,7 +44,8 @@ PROGRAM = "Megatron-LM"
 EXCHANGES = {"allgather": "gather", "all_gather": "gather", "p2p": "ring", "a2a": "ulysses"}
 # --data-parallel-sharding-strategy
 ZERO_STAGES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-EAGER_BACKENDS = ("unfused", "local")  # --attention-backend
+EAGER_BACKENDS = ("unfused", "local")
+ATTENTION_BACKENDS = ("flash", "fused", "auto", *EAGER_BACKENDS)  # --attention-backend
 DIVIDED_MUON = "dist_muon"  # as --use-distributed-optimizer made it until 2026
 OPTIMIZERS = {
     **dict.fromkeys(("adam", "fusedadam", "adamw", "fusedadamw"), "adam"),
@@ -49,7 +53,14 @@ OPTIMIZERS = {
 }
 # the first that is given counts
 PRECISIONS = {"fp4-format": "nvfp4", "fp8-format": "fp8", "bf16": "bf16", "fp16": "fp16"}
+PRECISIONS |= dict.fromkeys(("fp8-hybrid", "fp8-e4m3"), "fp8")  # of Megatron-LM before 2024
 PRECISION_OF = {name: precision.value for precision, name in RECIPES.items()}  # --fp8-recipe
+OF_FORMATS = {  # values that Megatron takes
+    "fp8-format": ("hybrid", "e4m3"),
+    "fp4-format": ("e2m1",),
+    "fp8-recipe": (*PRECISION_OF, "custom"),
+    "fp4-recipe": ("nvfp4", "custom"),
+}
 MARKS: tuple[str, ...] = (
     "--micro-batch-size",
     "--tensor-model-parallel-size",
@@ -104,8 +115,9 @@ def read(
     settings["recompute"] = _recompute(flags, pp)
     settings["sequence_parallel"] = flags.has("sequence-parallel") and tp > 1
     settings["zero_stage"] = _zero_stage(flags)
-    groups = flags.number("num-distributed-optimizer-instances", 1)
-    if groups > 1 and settings["zero_stage"] == 1:
+    check_together(flags, flags.number("expert-model-parallel-size", 1), settings["zero_stage"])
+    groups = flags.number(INSTANCES, 1)
+    if groups > 1 and settings["zero_stage"] != 0:
         settings["shard_groups"] = groups
     settings |= _formats(flags)
     settings["attention"] = "eager" if _is_eager(flags) else "flash"
@@ -314,12 +326,10 @@ def _formats(flags: Flags) -> dict[str, object]:
             "the Megatron-LM command asks for --bf16 and for --fp16; leave one out or give "
             "--precision"
         )
-    precision = next((word for flag, word in PRECISIONS.items() if flags.has(flag)), "fp32")
-    if precision == "fp8":
-        recipe = flags.text("fp8-recipe", "delayed")
-        if recipe not in PRECISION_OF:
-            flags.untold["fp8-recipe"] = f"{recipe:.20} is another recipe, priced as {precision}"
-        precision = PRECISION_OF.get(recipe, precision)
+    reduced = _reduced(flags)
+    precision = reduced or next(
+        (word for flag, word in PRECISIONS.items() if flags.has(flag)), "fp32"
+    )
     found: dict[str, object] = {"precision": precision}
     if precision == "fp32":
         if "precision" not in flags.given:
@@ -353,6 +363,29 @@ def _formats(flags: Flags) -> dict[str, object]:
     return found
 
 
+def _reduced(flags: Flags) -> str:
+    """The precision of fewer bits that is asked for; empty where none is."""
+    for name, taken in OF_FORMATS.items():
+        value = flags.text(name, taken[0])
+        if value not in taken and "precision" not in flags.given:
+            raise flags.refused(name, value, f"{', '.join(taken)}, or give --precision")
+        if value == "custom":
+            flags.untold[name] = "it is a recipe written by hand"
+    fp4, fp8 = flags.has("fp4-format"), flags.has("fp8-format", "fp8-hybrid", "fp8-e4m3")
+    if fp4 and fp8 and "precision" not in flags.given:
+        raise InputError(
+            "the Megatron-LM command asks for --fp4-format and for --fp8-format, of which Megatron "
+            "takes one; leave one out or give --precision"
+        )
+    for bits, asked in (("fp8", fp8), ("fp4", fp4)):
+        if flags.has(f"{bits}-recipe") and not asked:
+            flags.usual[f"{bits}-recipe"] = f"has no effect without --{bits}-format"
+    if fp4:
+        return Precision.NVFP4.value
+    recipe = flags.text("fp8-recipe", "delayed")
+    return PRECISION_OF.get(recipe, Precision.FP8.value) if fp8 else ""
+
+
 def _unstarted(flags: Flags) -> dict[str, str]:
     """Flags beside which Megatron-LM wants another one (core/optimizer/__init__.py and
     optimizer_config.py), with that."""
@@ -374,7 +407,12 @@ def _is_eager(flags: Flags) -> bool:
     flash attention."""
     own = flags.text("transformer-impl", "transformer_engine") == "local"
     own = own and not flags.has("use-flash-attn")
-    return flags.text("attention-backend", "unfused" if own else "auto") in EAGER_BACKENDS
+    backend = flags.text("attention-backend", "unfused" if own else "auto").rpartition(".")[2]
+    if backend not in ATTENTION_BACKENDS and "attention" not in flags.given:
+        raise flags.refused(
+            "attention-backend", backend, f"{', '.join(ATTENTION_BACKENDS)}, or give --attention"
+        )
+    return backend in EAGER_BACKENDS
 
 
 def _optimizer(flags: Flags) -> dict[str, object]:
@@ -404,7 +442,9 @@ def _cuda_graphs(flags: Flags) -> CudaGraphs:
     name = flags.named("cuda-graph-modules", "cuda-graph-scope")
     chosen, scope = flags.text("cuda-graph-impl", usual), flags.words(name)
     found = graphs_of(chosen, scope)
-    if found is CudaGraphs.NONE and chosen != "none":
+    if chosen == "none" and scope:
+        flags.usual[name] = "has no effect without --cuda-graph-impl"
+    elif found is CudaGraphs.NONE and chosen != "none":
         flags.usual[name] = "replays a part that is not told apart; priced without graphs"
     return found
 
@@ -415,19 +455,16 @@ def _expert_exchange(flags: Flags, *, divided: bool) -> dict[str, object]:
     dispatcher = dispatcher_of(kind, backend)
     name = BACKEND if kind == FLEX else KIND
     if dispatcher is None and "dispatcher" not in flags.given:
-        others = f"{', '.join(Dispatcher)} or {FLEX}, or give --dispatcher"
+        others = f"{', '.join(BACKENDS if kind == FLEX else KINDS)}, or give --dispatcher"
         raise flags.refused(name, backend if kind == FLEX else kind, others)
     if kind == FLEX and backend in OTHER_BACKENDS:
         flags.usual[BACKEND] = f"priced as {dispatcher}, the dispatcher most like it"
-    batches, delayed, shared = map(flags.has, (BATCHES, DELAYED, SHARED))
     in_fp8 = flags.text(DISPATCHED, "bf16") != "bf16"
     if not divided:
         nothing = "no tokens are exchanged"
         flags.usual.update(dict.fromkeys({*OF_EXCHANGE} & flags.values.keys(), nothing))
         return {}
-    if delayed and not batches:
-        flags.usual[DELAYED] = f"counts beside --{BATCHES} alone"
-    overlap = overlap_of(batches=batches, delayed=delayed, shared=shared)
+    overlap = OverlapSwitches(*map(flags.has, (BATCHES, DELAYED, SHARED))).overlap
     found: dict[str, object] = {"overlap_experts": overlap.value}
     if dispatcher is not None:
         found["dispatcher"] = dispatcher.value

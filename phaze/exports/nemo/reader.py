@@ -16,10 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from phaze.exports.given_keys import (
-    HYBRID,
     GivenKeys,
     flattened,
-    is_off,
     known_keys,
     refused,
     truth,
@@ -27,14 +25,28 @@ from phaze.exports.given_keys import (
     written,
 )
 from phaze.exports.launch_batches import devices_of_a_replica
-from phaze.exports.megatron_lm.dispatch import USUAL_BACKEND, dispatcher_of, overlap_of
-from phaze.exports.megatron_lm.formats import RECIPES as FP8_RECIPES
+from phaze.exports.megatron_lm.dispatch import (
+    BACKEND,
+    BACKENDS,
+    BATCHES,
+    DELAYED,
+    FLEX,
+    KIND,
+    KINDS,
+    SHARED,
+    USUAL_BACKEND,
+    USUAL_KIND,
+    OverlapSwitches,
+    dispatcher_of,
+)
+from phaze.exports.megatron_lm.reader import ATTENTION_BACKENDS, EAGER_BACKENDS
+from phaze.exports.nemo.precision import is_recipe, precision_of
 from phaze.exports.nemo.settings import TORCH_DTYPES
 from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import Expression, Made, parsed
 from phaze.settings.graph_words import graphs_of, older_switches
 from phaze.settings.launched import KeyKind, LaunchKey, LaunchReading
-from phaze_common.choices import CudaGraphs, ExpertWidth, GroupOrder, Precision
+from phaze_common.choices import CudaGraphs, ExpertWidth, GroupOrder
 from phaze_common.errors import InputError
 from phaze_common.recompute_modules import known_modules
 from phaze_common.yaml_files import parse_yaml
@@ -62,12 +74,12 @@ AXES = {
     "cp": "context_parallel_size",
     "ep": "expert_model_parallel_size",
 }
-BATCHES = ("micro_batch_size", "global_batch_size")
+OF_BATCHES = ("micro_batch_size", "global_batch_size")
 SIZES = {  # settings that are a whole number, and the keys that say it
     **{axis: (f"model.{name}",) for axis, name in AXES.items()},
     **{
         name: tuple(f"{home}.{name}" for home in ("train", "data", "model", "dataset"))
-        for name in BATCHES
+        for name in OF_BATCHES
     },
     "sequence_length": (
         "model.seq_length",
@@ -101,20 +113,6 @@ SHARDING = {  # stages of ZeRO, the first strategy where none is named
     MEGATRON_FSDP: {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3},
     NEMO_FSDP: {"full": 3, "grad": 2, "hybrid": 3},
 }
-PRECISIONS = {
-    **dict.fromkeys(("bf16", "bf16-mixed", "bf16-true", "bfloat16"), "bf16"),
-    **dict.fromkeys(("fp16", "16", "16-mixed", "16-true"), "fp16"),
-    **dict.fromkeys(("32", "32-true", "float32"), "fp32"),
-    "fp8": "fp8",
-}
-REDUCED = {  # by words of a recipe's name, the first that is there
-    re.compile("fp4"): Precision.NVFP4,
-    re.compile("mxfp8|fp8[-_]mx"): Precision.MXFP8,
-    re.compile("fp8[-_](subchannel|block|sc)"): Precision.FP8_BLOCK,
-    re.compile("fp8[-_](current|cs|tensorwise)"): Precision.FP8_CURRENT,
-    re.compile("fp8"): Precision.FP8,
-}
-NAMED_RECIPES = {name: precision for precision, name in FP8_RECIPES.items()}  # fp8_recipe
 # models of other shapes
 OTHERS = ("bert", "t5", "bart", "ul2", "retro", "mamba", "hyena", "griffin", "encoder.", "decoder.")
 SWITCHED_OFF = {  # keys that are false where a flag of Megatron-LM is given
@@ -126,7 +124,6 @@ TORCH_FORMATS = {name.rpartition(".")[2]: short for short, name in TORCH_DTYPES.
 LAYER_WISE = "optimizer.use_layer_wise_distributed_optimizer"
 CHUNKS = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
-RECIPES = ("mixed_precision", "trainer.precision", "precision", "mixed_precision.precision")
 GATED = ("swiglu", "fast-swiglu", "geglu", "fast-geglu", "reglu", "fast-reglu")
 _REFERENCE = re.compile(r"\$\{(\.?)([A-Za-z0-9_.]+)\}")
 
@@ -180,7 +177,9 @@ def recognises(content: object) -> bool:
     if any(isinstance(each, dict) and not each.keys().isdisjoint(AXES.values()) for each in places):
         return True
     return (
-        "model" in content and isinstance(batches, dict) and not batches.keys().isdisjoint(BATCHES)
+        "model" in content
+        and isinstance(batches, dict)
+        and not batches.keys().isdisjoint(OF_BATCHES)
     )
 
 
@@ -189,7 +188,7 @@ def recognises_python(text: str) -> bool:
     return "ConfigContainer(" in text
 
 
-def read(text: str) -> LaunchReading:
+def read(text: str, command_line: Mapping[str, str] | None = None) -> LaunchReading:
     """The plan in ``text``, YAML, as settings of ``evaluate``, and what became of its keys; what
     cannot be known is left out.
 
@@ -202,7 +201,8 @@ def read(text: str) -> LaunchReading:
             f"the configuration has no section with {', '.join(AXES.values())}; give one of NeMo "
             "or of Megatron Bridge"
         )
-    return _reading(_referred(flattened({str(key): value for key, value in content.items()})))
+    values = flattened({str(key): value for key, value in content.items()})
+    return _reading(_referred(values), command_line)
 
 
 def read_python(text: str) -> LaunchReading:
@@ -236,6 +236,8 @@ def read_python(text: str) -> LaunchReading:
         value.check_told(unnamed=1)
         if value.positional:
             values[section] = _word(value.positional[0])
+        elif section == "mixed_precision" and is_recipe(value.name):
+            values[section] = value.name
         values |= {f"{section}.{name}": _word(inner) for name, inner in value.values.items()}
     if "mixed_precision" in values and values["mixed_precision"] is None:
         values["mixed_precision"] = "32"
@@ -261,15 +263,17 @@ def _referred(values: dict[str, object]) -> dict[str, object]:
     return {path: named(path, value) for path, value in values.items()}
 
 
-def _reading(values: Mapping[str, object]) -> LaunchReading:
-    given = _placed(values)
+def _reading(
+    values: Mapping[str, object], command_line: Mapping[str, str] | None = None
+) -> LaunchReading:
+    given = _placed(values, command_line or {})
     given.known.check_spelling(given.content)
     sizes = {setting: given.size(*paths) for setting, paths in SIZES.items()}
     found: dict[str, object] = {key: size for key, size in sizes.items() if size is not None}
     if given.value("model.sequence_parallel") is not None:
         split = given.flag("model.sequence_parallel")
         found["sequence_parallel"] = split and found.get("tp", 1) != 1
-    for part in (_precision, _sharding, _recomputed, _optimizer, _overlaps, _model):
+    for part in (precision_of, _sharding, _recomputed, _optimizer, _overlaps, _model):
         found |= part(given)
     found |= _stages(given, found) | _replicas(given, found)
     if found.get("cp", 1) != 1:
@@ -291,7 +295,7 @@ def _reading(values: Mapping[str, object]) -> LaunchReading:
     return replace(reading, keys=(*reading.keys, *assumed))
 
 
-def _placed(given: Mapping[str, object]) -> _Given:
+def _placed(given: Mapping[str, object], command_line: Mapping[str, str]) -> _Given:
     keys, spelled = dict[str, object](), dict[str, str]()
     for path, value in given.items():
         home = next((each for each in HOMES if path.startswith(each)), "")
@@ -302,38 +306,18 @@ def _placed(given: Mapping[str, object]) -> _Given:
     for older, name in ALIASES.items():
         if values.get(older) is not None:
             values.setdefault(name, values[older])
-    return _Given(known_keys("nemo"), values, keys, spelled=spelled)
-
-
-def _precision(given: _Given) -> dict[str, object]:
-    if not is_off(given.first("mixed_precision.fp8", "model.fp8")):
-        recipe = given.text("mixed_precision.fp8_recipe", "model.fp8_recipe")
-        return _in_fp8(given, NAMED_RECIPES.get(recipe, Precision.FP8))
-    if not is_off(given.first("mixed_precision.fp4", "model.fp4")):
-        return _in_fp8(given, Precision.NVFP4)
-    recipe = given.text(*RECIPES)
-    for words, precision in REDUCED.items():
-        if words.search(recipe):
-            return _in_fp8(given, precision)
-    if recipe:
-        name = recipe.removesuffix("_mixed").replace("_", "-")
-        if name not in PRECISIONS:
-            others = "bf16_mixed, fp16_mixed, one with fp8 or nvfp4, or 32"
-            raise refused("the precision", given.first(*RECIPES), others)
-        return {"precision": PRECISIONS[name]}
-    for name in ("bf16", "fp16", "fp32"):
-        if given.flag(f"mixed_precision.{name}", f"model.{name}"):
-            return {"precision": name}
-    return {}
-
-
-def _in_fp8(given: _Given, precision: Precision) -> dict[str, object]:
-    weights = given.flag("mixed_precision.fp8_param_gather")
-    held = weights and precision.reads_fp8
-    return {"precision": precision.value} | ({"fp8_weights": True} if held else {})
+    return _Given(known_keys("nemo"), values, keys, command_line, spelled)
 
 
 def _sharding(given: _Given) -> dict[str, object]:
+    stage = _zero_stage(given)
+    groups = given.size("ddp.num_distributed_optimizer_instances") or 1
+    found: dict[str, object] = {} if stage is None else {"zero_stage": stage}
+    return found | ({"shard_groups": groups} if groups > 1 and stage else {})
+
+
+def _zero_stage(given: _Given) -> int | None:
+    """What replicas divide; None where nothing says it."""
     by_megatron = given.flag("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp")
     if by_megatron or given.flag("model.fsdp"):
         path = MEGATRON_FSDP if by_megatron else NEMO_FSDP
@@ -342,18 +326,14 @@ def _sharding(given: _Given) -> dict[str, object]:
         if strategy not in stages:
             raise refused(path, given.value(path), ", ".join(stages))
         if strategy == "hybrid":
-            given.untold[path] = HYBRID
-        return {"zero_stage": stages[strategy]}
+            given.note_hybrid(path)
+        return stages[strategy]
     names = ("ddp.use_distributed_optimizer", "optimizer.use_distributed_optimizer", LAYER_WISE)
     if given.first(*names) is not None:
-        found: dict[str, object] = {"zero_stage": int(given.flag(*names))}
-        groups = str(given.value("ddp.num_distributed_optimizer_instances") or 1)
-        if groups.isdecimal() and groups != "1":
-            found["shard_groups"] = int(groups)
-        return found
+        return int(given.flag(*names))
     name = given.text("optimizer.name")
     distributed = name.startswith("distributed_") or name == "mcore_distributed_optim"
-    return {"zero_stage": int(distributed)} if name else {}
+    return int(distributed) if name else None
 
 
 def _recomputed(given: _Given) -> dict[str, object]:
@@ -406,8 +386,10 @@ def _overlaps(given: _Given) -> dict[str, object]:
         found["cuda_graphs"] = graphs.value
     found |= _expert_exchange(given)
     backend = given.text("model.attention_backend").rpartition(".")[2]
+    if backend and backend not in ATTENTION_BACKENDS:
+        raise refused("model.attention_backend", backend, ", ".join(ATTENTION_BACKENDS))
     if backend:
-        found["attention"] = "eager" if backend in ("unfused", "local") else "flash"
+        found["attention"] = "eager" if backend in EAGER_BACKENDS else "flash"
     if given.flag("dist.use_tp_pp_dp_mapping"):
         found["group_order"] = GroupOrder.PIPELINE_INNER.value
     reduced = given.first("mixed_precision.grad_reduce_in_fp32", "ddp.grad_reduce_in_fp32")
@@ -462,23 +444,37 @@ def _cuda_graphs(given: _Given) -> CudaGraphs:
 
 
 def _expert_exchange(given: _Given) -> dict[str, object]:
-    """How tokens get to their experts, and what runs beside that, where it is said."""
+    """How tokens get to their experts, and what runs beside that, where it is said.
+
+    Raises:
+        InputError: Megatron-Core has no such dispatcher, or refuses what is to run beside it.
+    """
     found = dict[str, object]()
-    kind = given.text("model.moe_token_dispatcher_type")
-    if kind:
-        backend = given.text("model.moe_flex_dispatcher_backend") or USUAL_BACKEND
-        dispatcher = dispatcher_of(kind, backend)
-        if dispatcher is None:
-            given.untold["model.moe_token_dispatcher_type"] = "no dispatcher that is known"
-        else:
-            found["dispatcher"] = dispatcher.value
-    beside = "overlap_moe_expert_parallel_comm", "delay_wgrad_compute"
-    paths: list[tuple[str, ...]] = [(f"comm_overlap.{name}", f"model.{name}") for name in beside]
-    paths.append(("model.moe_shared_expert_overlap",))
+    kind_path, backend_path = (f"model.{name.replace('-', '_')}" for name in (KIND, BACKEND))
+    kind, backend = given.text(kind_path), given.text(backend_path) or USUAL_BACKEND
+    dispatcher = dispatcher_of(kind, backend)
+    if kind and dispatcher is None and kind == FLEX:
+        raise refused(backend_path, backend, ", ".join(BACKENDS))
+    if kind and dispatcher is None:
+        raise refused(kind_path, kind, ", ".join(KINDS))
+    if dispatcher is not None:
+        found["dispatcher"] = dispatcher.value
+    names = [name.replace("-", "_") for name in (BATCHES, DELAYED, SHARED)]
+    paths = [(f"comm_overlap.{name}", f"model.{name}") for name in names]
+    switches = OverlapSwitches(*(given.flag(*each) for each in paths))
+    modules = given.value("model.recompute_modules")
+    for name, what in switches.refused(
+        whole_blocks=given.text("model.recompute_granularity") == "full",
+        experts_again=isinstance(modules, list) and "moe" in modules,
+        gathers=kind == USUAL_KIND,
+        ep=given.size(f"model.{AXES['ep']}") or 2,
+    ):
+        said = what.replace("--", "").replace("-", "_")
+        raise InputError(
+            f"{name.replace('-', '_')} {said}, and Megatron refuses it; correct one of them"
+        )
     if any(given.first(*each) is not None for each in paths):
-        batches, delayed, shared = (given.flag(*each) for each in paths)
-        overlap = overlap_of(batches=batches, delayed=delayed, shared=shared)
-        found["overlap_experts"] = overlap.value
+        found["overlap_experts"] = switches.overlap.value
     return found | _expert_load(given)
 
 

@@ -179,7 +179,7 @@ def records(launch: Launch) -> Iterator[Record]:
         """))  # fmt: skip
     if degrees.shard_groups > 1:
         name, groups = "num_distributed_optimizer_instances", degrees.shard_groups
-        sharded = (Option(name, groups, "groups of replicas that each hold all shards"),)
+        sharded += (Option(name, groups, "groups of replicas that each hold all shards"),)
     yield record("ddp", "DistributedDataParallelConfig", f"""
         use_distributed_optimizer {stage > 0} # ZeRO {stage}: whether replicas divide the optimizer state
         overlap_grad_reduce {launch.overlap_gradients} # priced so: gradients reduced behind the backward pass

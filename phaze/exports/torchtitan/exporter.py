@@ -39,7 +39,7 @@ from phaze.exports import refusals
 from phaze.exports.launch import ExportedFile, Exporter, Launch, unsupported
 from phaze.exports.refusals import NO_OFFLOAD, ON_HOST, Refusals
 from phaze.exports.start_scripts import RUN
-from phaze.exports.torchtitan.files import CONVERTERS, launcher, module
+from phaze.exports.torchtitan.files import BACKENDS, CONVERTERS, launcher, module
 from phaze_common.choices import Attention, ExpertWidth, KeyExchange, Precision
 from phaze_common.recompute_modules import BY_OPERATOR, of_parts
 
@@ -170,7 +170,6 @@ def files(launch: Launch) -> tuple[ExportedFile, ...]:
 REFUSALS = (
     refusals.two_axes,
     refusals.cut_layers,
-    refusals.shard_groups,
     partial(refusals.cuda_graphs, program="it"),
     _model,
     _training,
@@ -180,7 +179,7 @@ REFUSALS = (
     _experts,
     _sharding,
     _offload,
-    refusals.other_exchanges,
+    partial(refusals.other_exchanges, dispatchers=BACKENDS),
     refusals.part_batches,
     _pipeline,
     refusals.other_order,

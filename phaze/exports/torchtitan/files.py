@@ -11,7 +11,7 @@ from phaze.exports.launch import ExportedFile, Launch
 from phaze.exports.shape import DecoderShape
 from phaze.exports.start_scripts import on_each_node, run_script, torchrun
 from phaze.exports.words import commented
-from phaze_common.choices import PipelineSchedule, Precision, Recompute
+from phaze_common.choices import Dispatcher, PipelineSchedule, Precision, Recompute
 from phaze_common.recompute_modules import BY_OPERATOR
 
 SCHEDULES = {  # names of torch.distributed.pipelining.schedules.get_schedule_class
@@ -21,6 +21,12 @@ SCHEDULES = {  # names of torch.distributed.pipelining.schedules.get_schedule_cl
 }
 # torchtitan.components.quantization, by what its converters are called
 CONVERTERS = {Precision.FP8: "Float8", Precision.MXFP8: "MXFP8"}
+BACKENDS = {  # expert_parallel_comm_backend
+    Dispatcher.ALLTOALL: "standard",
+    Dispatcher.DEEPEP: "deepep",
+    Dispatcher.HYBRIDEP: "hybridep",
+}
+EXPERT_BACKEND = "EXPERT_BACKEND"  # the constant of a file that names one
 # of published models
 THETA = {"llama": 500_000.0, "qwen3": 1e6, "qwen3_moe": 1e6, "mixtral": 1e6}
 EPSILON = {"llama": 1e-5, "qwen3": 1e-6, "qwen3_moe": 1e-6, "mixtral": 1e-5}
@@ -106,8 +112,10 @@ def _head(launch: Launch, shape: DecoderShape) -> str:
         "FFN": experts.ffn if experts else shape.ffn,
         "VOCABULARY": shape.vocabulary,
         "SEQUENCE": launch.plan.sequence_length,
-        **({"EXPERTS": experts.count, "CHOSEN": experts.chosen} if experts else {}),
     }
+    if experts:
+        backend = repr(BACKENDS.get(launch.dispatcher, "standard"))
+        sizes |= {"EXPERTS": experts.count, "CHOSEN": experts.chosen, EXPERT_BACKEND: backend}
     how = "loaded with --module phaze_plan --config plan."
     lines = [
         f'"""A plan by phaze for torchtitan 0.3.0, {how}{predicted}"""',
@@ -138,7 +146,7 @@ def _norm_and_blocks(shape: DecoderShape) -> str:
                 num_experts=EXPERTS,
                 top_k=CHOSEN,
                 param_init={"w1_EFD": LINEAR["weight"], "w2_EDF": OUTPUT["weight"], "w3_EFD": LINEAR["weight"]},
-                comm_backend="standard",  # torch's all-to-all, which the prediction has
+                comm_backend=EXPERT_BACKEND,  # priced so: how tokens get to their experts
             ),
         ),"""
     return f"""\
@@ -272,7 +280,7 @@ def _training(launch: Launch) -> str:
 
 def _parallelism(launch: Launch) -> str:
     degrees = launch.degrees
-    shards = degrees.zero_stage > 0
+    shards, groups = degrees.sharding > 0, degrees.shard_groups if degrees.sharding else degrees.dp
     always = degrees.zero_stage == 3 and degrees.pp == 1
     if degrees.dp * degrees.cp == 1:
         reshard = "nothing is sharded"
@@ -301,8 +309,8 @@ def _parallelism(launch: Launch) -> str:
 """
     return f"""\
         parallelism=ParallelismConfig(
-            data_parallel_replicate_degree={1 if shards else degrees.dp},
-            data_parallel_shard_degree={degrees.dp if shards else 1},
+            data_parallel_replicate_degree={groups},
+            data_parallel_shard_degree={degrees.dp // groups},
             # {reshard}
             fsdp_reshard_after_forward="{"always" if always else "never"}",
             tensor_parallel_degree={degrees.tp},

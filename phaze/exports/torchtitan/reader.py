@@ -15,8 +15,11 @@ from collections.abc import Iterable, Mapping
 from phaze.exports.given_keys import flattened, known_keys, shown, written
 from phaze.exports.python_files.module import Module
 from phaze.exports.python_files.values import UNTOLD, Expression, Made, parsed
+from phaze.exports.torchtitan.files import EXPERT_BACKEND
 from phaze.exports.torchtitan.sections import (
+    BACKEND,
     GATHERS_FP8,
+    RECIPE,
     SAMPLES,
     STAGES,
     NamedModel,
@@ -55,6 +58,7 @@ OF_A_TRAINER = ("training", "parallelism")
 OF_OTHERS = ("trainer", "generator")
 # sections whose class says something
 BY_CLASS = ("activation_checkpoint", "optimizer", "compile", "loss", *SPECIFICATIONS)
+NAMES_OF_BACKEND = ("comm_backend", "moe_comm_backend")  # in what makes a model
 MOST_LISTED = 40
 OLDER = {  # keys of TOML before 0.1.0, by what they became
     "training.data_parallel_degree": "parallelism.data_parallel_shard_degree",
@@ -121,13 +125,18 @@ def read(
     config = _configuration(module, name)
     _check_told(config)
     values, converters = _given(config), dict[str, None]()
+    if module.has(EXPERT_BACKEND):
+        values[BACKEND] = module.constant(EXPERT_BACKEND)
     known_keys("torchtitan").check_spelling(values)
     for record in config.all():
         converts = record.name.endswith("Converter")
         if converts or record.name.startswith("LoRA"):
             converters[record.name] = None
-        if converts and GATHERS_FP8 in record.values:
-            values[f"float8.{GATHERS_FP8}"] = record.values[GATHERS_FP8]
+        for key in (GATHERS_FP8, RECIPE):
+            if converts and key in record.values:
+                values[f"{record.name}.{key}"] = record.values[key]
+        backends = {name: BACKEND for name in NAMES_OF_BACKEND if name in record.values}
+        values |= {path: record.values[name] for name, path in backends.items()}
     return _reading(values, converters, command_line, _model(config, module, tree, folder), {})
 
 

@@ -12,15 +12,16 @@ as the plan's ``selective``, the nearest there is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from phaze.exports.given_keys import HYBRID, GivenKeys, refused, shown, written
+from phaze.exports.given_keys import GivenKeys, refused, shown, written
 from phaze.exports.launch_batches import OF_REPLICAS, given_number, replicas_of
 from phaze.exports.python_files.values import Expression
 from phaze.exports.refusals import ON_HOST
-from phaze.exports.torchtitan.files import SCHEDULES
-from phaze_common.choices import ExpertWidth, PipelineSchedule
+from phaze.exports.torchtitan.files import BACKENDS, SCHEDULES
+from phaze_common.choices import ExpertWidth, PipelineSchedule, Precision
 from phaze_common.errors import InputError
 from phaze_common.recompute_modules import BY_OPERATOR
 
@@ -52,24 +53,36 @@ LENGTH, SAMPLES = 2048, 8  # defaults of both generations
 DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
 POLICIES = {name: name for name in ("full", "selective", "none")}
 POLICIES |= {"FullAC": "full", "SelectiveAC": "selective"}
-FP8 = (  # what converts products to fp8
-    "Float8LinearConverter",
-    "Float8GroupedMMConverter",
-    "Float8GroupedExpertsConverter",
-    "float8",
-    "quantize.linear.float8",
-    "quantize.grouped_mm.float8",
-)
-MXFP8 = (  # and to MXFP8
-    "MXFP8LinearConverter",
-    "MXFP8GroupedExpertsConverter",
-    "MXFP8Converter",
-    "MXLinearConverter",
-    "MXGroupedMMConverter",
-    "mx",
-    "quantize.linear.mx",
-    "quantize.grouped_mm.mx",
-)
+# what converts products, by the format
+FORMATS = {
+    Precision.FP8: (
+        "Float8LinearConverter",
+        "Float8GroupedMMConverter",
+        "Float8GroupedExpertsConverter",
+        "float8",
+        "quantize.linear.float8",
+        "quantize.grouped_mm.float8",
+    ),
+    Precision.MXFP8: (
+        "MXFP8LinearConverter",
+        "MXFP8GroupedExpertsConverter",
+        "MXFP8Converter",
+        "MXLinearConverter",
+        "MXGroupedMMConverter",
+        "mx",
+        "quantize.linear.mx",
+        "quantize.grouped_mm.mx",
+    ),
+    Precision.NVFP4: ("NVFP4LinearConverter",),
+}
+CONVERTERS = {name: precision for precision, names in FORMATS.items() for name in names}
+RECIPE = "recipe_name"  # of a converter
+RECIPES = {  # of torchao, as torchtitan names them
+    Precision.FP8: re.compile("tensorwise|rowwise"),
+    Precision.MXFP8: re.compile("mxfp8(_cublas)?(_rceil)?|mxfp8_floor"),
+}
+# gradients of weights are computed in 16 bits, or all of it only imitated
+OTHER_RECIPES = re.compile("(rowwise|mxfp8).*(_hp|_emulated).*")
 DEGREES = {  # by the keys of parallelism
     "tp": "tensor_parallel_degree",
     "pp": "pipeline_parallel_degree",
@@ -79,10 +92,13 @@ DEGREES = {  # by the keys of parallelism
 STAGES, STEP_TOKENS = "parallelism.pipeline_parallel_degree", "training.num_tokens_per_train_step"
 REPLICAS = "parallelism.data_parallel_replicate_degree"
 SHARDS = "parallelism.data_parallel_shard_degree"
+BACKEND = "parallelism.expert_parallel_comm_backend"
+BALANCED = ("debug.moe_force_load_balance", "training.debug_moe_force_load_balance")
 RESHARD = "parallelism.fsdp_reshard_after_forward"
 SCHEDULE = "parallelism.pipeline_parallel_schedule"
 NOT_ADAM = "its state and step are not known, and it is priced as Adam"
 GATHERS_FP8 = "enable_fsdp_float8_all_gather"
+OPTION = "selective_ac_option"
 EVERY_SECOND = "2"  # blocks that are recomputed by default, up to the policies of June 2026
 
 
@@ -208,20 +224,19 @@ def _sharding(given: Sections, degrees: Mapping[str, object]) -> dict[str, objec
         raise refused(RESHARD, given.value(RESHARD), "default, always or never")
     if shards != -1 and shards < 1:
         raise InputError(f"{SHARDS} is {shards}; it must be at least 1, or -1 for what is left")
-    if replicas > 1 and (shards == -1 or shards * cp > 1):
-        given.untold[REPLICAS] = HYBRID
     stage = _stage(policy, given.degree(STAGES) > 1)
+    groups: dict[str, object] = {"shard_groups": replicas} if replicas > 1 else {}
     if shards == -1:  # all ranks that are left: the file does not say how many
         if not given.alone and replicas_of(given.command_line, degrees) is None:
             raise InputError(
                 f"{SHARDS} is -1, also by default: all devices that are left share the weights, "
                 f"and the file does not say how many there are; {OF_REPLICAS}"
             )
-        return {"zero_stage": stage}
+        return {"zero_stage": stage} | groups
     found: dict[str, object] = {"dp": replicas * shards}
-    if replicas * shards * cp > 1:
-        found["zero_stage"] = stage if shards * cp > 1 else 0
-    return found
+    if shards * cp > 1:
+        return found | {"zero_stage": stage} | groups
+    return found | ({"zero_stage": 0} if replicas > 1 else {})
 
 
 def _stage(policy: str, pipelined: bool) -> int:
@@ -326,18 +341,7 @@ def _arithmetic(given: Sections) -> dict[str, object]:
     for path, dtype in zip(usual, (master, computed), strict=True):
         if dtype not in DTYPES:
             raise refused(path, given.value(path), " or ".join(DTYPES))
-    found: dict[str, object] = {"precision": DTYPES[computed]}
-    if any(name in (*FP8, *MXFP8) for name in given.converters):
-        scaled = any(name in MXFP8 for name in given.converters)
-        found["precision"] = "mxfp8" if scaled else "fp8"
-        paths = (f"{home}.{GATHERS_FP8}" for home in ("float8", "quantize.linear.float8"))
-        gathers = [path for path in paths if given.switch(path)]
-        given.taken.update(gathers)
-        found |= {"fp8_weights": True} if gathers else {}
-    for name in given.converters:
-        if name not in (*FP8, *MXFP8):
-            path = "model.converters" if given.has("model.converters") else "model_spec"
-            given.untold[path] = f"{name} changes the model, and is left out"
+    found: dict[str, object] = {"precision": DTYPES[computed]} | _converted(given)
     if master == "bfloat16":
         found |= {"gradient_dtype": "bf16", "moment_dtype": "bf16", "main_weight_dtype": "bf16"}
     if given.switch("training.enable_cpu_offload"):
@@ -346,6 +350,49 @@ def _arithmetic(given: Sections) -> dict[str, object]:
     if any(map(given.has, (*overlaps, "compile"))):
         found["overlap_tensor"] = any(map(given.switch, overlaps))
     return found
+
+
+def _converted(given: Sections) -> dict[str, object]:
+    """The format into which products are converted, where they are."""
+    home = "model.converters" if given.has("model.converters") else "model_spec"
+    formats = {name: CONVERTERS[name] for name in given.converters if name in CONVERTERS}
+    for name in given.converters:
+        if name not in formats:
+            given.untold[home] = f"{name} changes the model, and is left out"
+    if not formats:
+        return {}
+    precision = next(iter(formats.values()))
+    if {*formats.values()} != {precision}:
+        given.untold[home] = "products are converted to several formats: " + ", ".join(
+            sorted({*formats.values()})
+        )
+    for name in formats:
+        _check_recipe(given, name, precision)
+    found: dict[str, object] = {"precision": precision.value}
+    paths = (f"{name}.{GATHERS_FP8}" for name in formats)
+    gathers = [path for path in paths if given.switch(path)]
+    given.taken.update(gathers)
+    return found | ({"fp8_weights": True} if gathers else {})
+
+
+def _check_recipe(given: Sections, converter: str, precision: Precision) -> None:
+    """Note a recipe of a converter that no plan says.
+
+    Raises:
+        InputError: there is none of its name.
+    """
+    path = f"{converter}.{RECIPE}"
+    if not given.has(path) or precision not in RECIPES:
+        return
+    recipe = given.text(path, "")
+    if OTHER_RECIPES.fullmatch(recipe):
+        given.untold[path] = "some of its products are in 16 bits or only imitated"
+    elif not RECIPES[precision].fullmatch(recipe):
+        known = (
+            "tensorwise or rowwise" if precision is Precision.FP8 else "mxfp8_rceil or mxfp8_cublas"
+        )
+        raise refused(path, recipe, known)
+    given.taken.add(path)
 
 
 def _recomputed(given: Sections) -> dict[str, object]:
@@ -363,18 +410,36 @@ def _recomputed(given: Sections) -> dict[str, object]:
         return {"recompute": "selective"}
     if policy not in POLICIES:
         raise refused(path, given.value(path), "full, selective, memory_budget or none")
-    path = "activation_checkpoint.selective_ac_option"
-    option = str(given.content.get(path, "op"))
-    if POLICIES[policy] == "selective" and option.isdecimal() and option != EVERY_SECOND:
-        given.untold[path] = (
+    if POLICIES[policy] != "selective":
+        return {"recompute": POLICIES[policy]}
+    by_mode, option_path = path == "activation_checkpoint.mode", f"activation_checkpoint.{OPTION}"
+    option = str(given.content.get(option_path, EVERY_SECOND if by_mode else "op"))
+    if option != "op" and not option.isdecimal():
+        raise refused(option_path, option, "op, or one of how many blocks is recomputed")
+    if option in ("0", "1"):
+        return {"recompute": "full"}
+    if option != "op":
+        given.untold[option_path if given.has(option_path) else path] = (
             f"one of {option} blocks is recomputed; it is priced as every second product kept"
         )
-    if POLICIES[policy] == "selective":
-        return {"recompute": BY_OPERATOR.value}
-    return {"recompute": POLICIES[policy]}
+    return {"recompute": BY_OPERATOR.value}
 
 
 def _experts(given: Sections) -> dict[str, object]:
     names = ("tensor_parallel", "expert_parallel", "expert_tensor_parallel")
     tp, ep, own = (given.degree(f"parallelism.{name}_degree") for name in names)
-    return {"etp": ExpertWidth.ONE.value} if ep > 1 and tp > 1 and own != tp else {}
+    if ep == 1:
+        return {}
+    found: dict[str, object] = {}
+    if tp > 1 and own != tp:
+        found["etp"] = ExpertWidth.ONE.value
+    if any(map(given.switch, BALANCED)):
+        found["expert_load"] = 1.0
+    if given.has(BACKEND):
+        backend = given.text(BACKEND, "")
+        known = {name: dispatcher.value for dispatcher, name in BACKENDS.items()}
+        if backend not in known:
+            others = f"{', '.join(known)}, or give --dispatcher"
+            raise refused(BACKEND, given.value(BACKEND), others)
+        found["dispatcher"] = known[backend]
+    return found

@@ -319,17 +319,6 @@ def test_a_file_of_deepspeed_that_accelerate_names_is_read_as_the_refusal_says(
     read_launch(inner).check_expressible(())
 
 
-def test_hybrid_sharding_is_told() -> None:
-    for config in ({"fsdp_sharding_strategy": "HYBRID_SHARD"}, {"fsdp_sharding_strategy": 5}):
-        with pytest.raises(InputError, match="hybrid sharding"):
-            from_yaml({**FSDP, "fsdp_config": config}).check_expressible(())
-    sizes = {"parallelism_config_dp_replicate_size": 2, "parallelism_config_dp_shard_size": 4}
-    with pytest.raises(InputError, match="hybrid sharding"):
-        from_yaml(
-            {**FSDP, "fsdp_config": {"fsdp_version": 2}, "parallelism_config": sizes}
-        ).check_expressible(())
-
-
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
@@ -435,7 +424,11 @@ def test_what_is_taken_for_a_model_is_said() -> None:
         ("bf16_with_nvfp4_mixed", "nvfp4"),
         ("bf16_with_mxfp8_mixed", "mxfp8"),
         ("bf16_with_fp8_current_scaling_mixed", "fp8_current"),
-        ("nanov2_bf16_with_fp8_current_scaling_mixed", "fp8_current"),
+        # whose recipe is blockwise in spite of its name
+        ("nanov2_bf16_with_fp8_current_scaling_mixed", "fp8_block"),
+        ("nemotron_h_bf16_with_fp8_current_scaling_mixed", "fp8_current"),
+        ("nemotron_3_super_bf16_with_nvfp4_mixed", "nvfp4"),
+        ("bf16-with-mxfp8-mixed", "mxfp8"),
         ("bf16_with_fp8_subchannel_scaling_mixed", "fp8_block"),
         ("bf16_with_fp8_delayed_scaling_mixed", "fp8"),
     ],
@@ -444,6 +437,70 @@ def test_names_of_recipes_are_precisions(recipe: str, precision: str) -> None:
     found = from_yaml({**NEMO_1, "trainer": {**NEMO_1["trainer"], "precision": recipe}})
     assert found.settings["precision"] == precision
     found.check_expressible(())
+
+
+RECIPE = """
+def plan():
+    config = ConfigContainer(model=GPTModelProvider(num_layers=2), train=TrainingConfig(micro_batch_size=1))
+    config.mixed_precision = {made}
+    {more}
+    return config
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "more", "precision", "held"),
+    [
+        ("bf16_with_mxfp8_mixed()", "", "mxfp8", True),
+        ("'bf16_with_mxfp8_mixed'", "", "mxfp8", True),
+        (
+            "bf16_with_mxfp8_mixed()",
+            "config.mixed_precision.fp8_param_gather = False",
+            "mxfp8",
+            None,
+        ),
+        (
+            "bf16_with_mxfp8_mixed()",
+            "config.mixed_precision.fp8_recipe = 'blockwise'",
+            "fp8_block",
+            True,
+        ),
+        ("bf16_with_fp8_subchannel_scaling_mixed()", "", "fp8_block", None),
+        ("bf16_with_nvfp4_mixed()", "", "nvfp4", None),
+        ("bf16_mixed()", "config.mixed_precision.fp8 = None", "bf16", None),
+        ("bf16_mixed()", "config.mixed_precision.fp8_recipe = 'tensorwise'", "bf16", None),
+        ("MixedPrecisionConfig(bf16=True, fp8='e4m3', fp8_recipe='mxfp8')", "", "mxfp8", None),
+    ],
+)
+def test_recipes_of_bridge_say_products_and_weights(
+    made: str, more: str, precision: str, held: bool | None
+) -> None:
+    reading = reading_of(Content(RECIPE.format(made=made, more=more)))
+    found = reading.settings
+    assert (found["precision"], found.get("fp8_weights")) == (precision, held)
+    reading.check_expressible(())
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"fp8": "e4m3", "fp4": "e2m1"}, "of which Megatron takes one"),
+        ({"fp8": "hybrid", "fp8_recipe": "mxpf8"}, "give delayed, tensorwise, blockwise, mxfp8"),
+        ({"fp8": "e5m3"}, "give hybrid or e4m3"),
+        ({"precision": "bf16_with_fp6_mixed"}, "a recipe of mixed precision"),
+    ],
+)
+def test_formats_that_megatron_refuses_are_refused(keys: dict[str, str], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        from_yaml({"model": {"tensor_model_parallel_size": 1}, "mixed_precision": keys})
+
+
+def test_a_recipe_of_fp8_without_fp8_is_said_to_have_no_effect() -> None:
+    keys = {"bf16": True, "fp8_recipe": "mxfp8"}
+    found = from_yaml({"model": {"tensor_model_parallel_size": 1}, "mixed_precision": keys})
+    assert found.settings["precision"] == "bf16"
+    reasons = {key.name: key.reason for key in found.of_kind(KeyKind.USUAL)}
+    assert reasons == {"mixed_precision.fp8_recipe": "has no effect without fp8"}
 
 
 def test_recipes_that_are_written_are_read() -> None:

@@ -147,6 +147,7 @@ PADDED = changed(CAPPED, "model.moe_pad_expert_input_to_capacity", True)
 BESIDE_BATCHES = changed(BRIDGE, "model.overlap_moe_expert_parallel_comm", True)
 AWARE = changed(BRIDGE, "optimizer.use_precision_aware_optimizer", True)
 NARROW = changed(BRIDGE, "optimizer.exp_avg_dtype", "torch.bfloat16")
+TITAN_EXPERTS = changed(TITAN, "parallelism.expert_parallel_degree", 2)
 OTHER_VALUES: dict[
     str, list[tuple[dict[str, Any], str, object]]
 ] = {  # a file, and another value of a key that must change its plan
@@ -227,6 +228,9 @@ OTHER_VALUES: dict[
             "alltoall",
         ),
         (TITAN, "parallelism.expert_parallel_degree", 2),
+        (TITAN_EXPERTS, "parallelism.expert_parallel_comm_backend", "deepep"),
+        (TITAN_EXPERTS, "debug.moe_force_load_balance", True),
+        (TITAN_EXPERTS, "training.debug_moe_force_load_balance", True),
         (TITAN, "parallelism.pipeline_parallel_degree", 2),
         (
             changed(TITAN, "parallelism.pipeline_parallel_degree", 2),

@@ -152,7 +152,10 @@ def test_processes_are_counted_as_launchers_are_told_them(launch: str) -> None:
         ("--decoder-seq-length 32", KeyKind.NOT_EXPRESSIBLE),
         ("--decoder-seq-length 64", KeyKind.READ),
         ("--moe-permute-fusion", KeyKind.USUAL),
-        ("--delay-wgrad-compute", KeyKind.USUAL),
+        ("--recompute-modules moe_act", KeyKind.USUAL),
+        ("--cuda-graph-scope attn", KeyKind.USUAL),
+        ("--fp8-recipe mxfp8", KeyKind.USUAL),
+        ("--fp4-recipe nvfp4", KeyKind.USUAL),
         ("--colour blue", KeyKind.UNKNOWN),
         ("--node_rank 0", KeyKind.NO_EFFECT),
     ],
@@ -621,3 +624,65 @@ def test_a_file_that_a_script_reads_and_that_is_not_there_is_named(tmp_path: Pat
     (tmp_path / "common.sh").write_text("MORE='--bf16 --tensor-model-parallel-size 2'")
     found = read_launch(tmp_path / "launch.sh")
     assert found.settings["tp"] == 2 and not found.of_kind("unknown")
+
+
+EXCHANGE = "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall"
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        ("--fp8-format hybrid --fp4-format e2m1", "of which Megatron takes one"),
+        ("--fp8-format hybrid --fp8-recipe mxpf8", "give delayed, tensorwise, blockwise, mxfp8"),
+        ("--fp8-format e5m2", "give hybrid, e4m3"),
+        ("--fp8-format hybrid --fp8-recipe custom", "written by hand"),
+        ("--delay-wgrad-compute", "needs --overlap-moe-expert-parallel-comm"),
+        (
+            f"{EXCHANGE} --overlap-moe-expert-parallel-comm --recompute-granularity full "
+            "--recompute-method uniform",
+            "stands beside --recompute-granularity full",
+        ),
+        (
+            f"{EXCHANGE} --overlap-moe-expert-parallel-comm --recompute-granularity selective "
+            "--recompute-modules moe",
+            "stands beside --recompute-modules moe",
+        ),
+        (
+            f"{EXCHANGE} --overlap-moe-expert-parallel-comm --moe-shared-expert-overlap",
+            "stands beside --moe-shared-expert-overlap",
+        ),
+        ("--overlap-moe-expert-parallel-comm", "needs --expert-model-parallel-size above 1"),
+        (
+            "--expert-model-parallel-size 2 --overlap-moe-expert-parallel-comm",
+            "needs --moe-token-dispatcher-type alltoall or flex",
+        ),
+        ("--num-distributed-optimizer-instances 2", "needs --use-distributed-optimizer"),
+        ("--moe-router-topkk 2", "did you mean --moe-router-topk?"),
+        ("--moe-permute-fusoin", "did you mean --moe-permute-fusion?"),
+        (
+            "--recompute-granularity selective --recompute-modules core_atn",
+            "did you mean 'core_attn'",
+        ),
+        ("--attention-backend flahs", "give flash, fused, auto, unfused, local"),
+        (
+            f"{EXCHANGE} --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepepp",
+            "--moe-flex-dispatcher-backend .* give deepep, hybridep, ncclep",
+        ),
+        (
+            "--expert-model-parallel-size 2 --moe-token-dispatcher-type deepep",
+            "--moe-token-dispatcher-type .* give alltoall, allgather, flex",
+        ),
+    ],
+)
+def test_what_megatron_refuses_is_refused(flags: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        read(f"{SMALL} --num-experts 8 {flags}").check_expressible(())
+
+
+def test_what_the_command_line_gives_counts_before_a_contradiction() -> None:
+    text = f"{SMALL} --delay-wgrad-compute"
+    read(text, {"overlap_experts": "none"}).check_expressible(())
+
+
+def test_fp8_by_the_flags_of_2023_is_fp8() -> None:
+    assert read(f"{SMALL} --bf16 --fp8-hybrid").settings["precision"] == "fp8"

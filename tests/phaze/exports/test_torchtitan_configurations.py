@@ -3,15 +3,21 @@ be followed."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from Estimator.plans.degrees import UniformPlan
 from phaze.exports.launchers import read_launch
+from phaze.exports.torchtitan.exporter import EXPORTER
+from phaze.exports.torchtitan.files import module
 from phaze.exports.torchtitan.reader import read, read_toml
 from phaze.settings.launched import KeyKind
+from phaze_common.choices import Dispatcher
 from phaze_common.errors import InputError
+from tests.phaze.exports.launches import launch_of
 
 REGISTRY = """
 from dataclasses import replace
@@ -220,7 +226,7 @@ def test_a_record_given_twice_is_refused_and_one_of_another_training_is_no_confi
 def test_what_no_plan_says_is_told_with_its_reason() -> None:
     found = read(
         "def f():\n return Trainer.Config(model_spec=model_registry('8B', "
-        "converters=[NVFP4LinearConverter.Config()]),\n"
+        "converters=[FP6LinearConverter.Config()]),\n"
         " training=TrainingConfig(dtype='bfloat16'), debug=DebugConfig(deterministic=True),\n"
         " parallelism=ParallelismConfig(data_parallel_replicate_degree=2, "
         "data_parallel_shard_degree=4,\n"
@@ -229,7 +235,8 @@ def test_what_no_plan_says_is_told_with_its_reason() -> None:
     )
     names = {key.name for key in found.of_kind(KeyKind.NOT_EXPRESSIBLE)}
     assert names - {"training.dtype"} == {
-        *("model_spec", "debug.deterministic", "parallelism.data_parallel_replicate_degree"),
+        "model_spec",
+        "debug.deterministic",
         "parallelism.pipeline_parallel_schedule",
     }
     assert found.settings["etp"] == "1"  # experts are shared by tensor-parallel devices too
@@ -426,3 +433,136 @@ def test_a_value_that_is_set_by_name_is_read_where_the_name_is_told() -> None:
         match=r"setattr\(...\) in line 2 may change training .*; write its arguments out",
     ):
         read(text.format("sys.argv[1]"))
+
+
+EXPERTS = "[training]\nseq_len = 64\n[parallelism]\nexpert_parallel_degree = {ep}\n{more}\n"
+
+
+@pytest.mark.parametrize(
+    ("ep", "more", "right"),
+    [
+        (4, "", {"dispatcher": None, "expert_load": None}),
+        (4, 'expert_parallel_comm_backend = "standard"', {"dispatcher": "alltoall"}),
+        (4, 'expert_parallel_comm_backend = "deepep"', {"dispatcher": "deepep"}),
+        (4, 'expert_parallel_comm_backend = "hybridep"', {"dispatcher": "hybridep"}),
+        (1, 'expert_parallel_comm_backend = "deepep"', {"dispatcher": None}),
+        (4, "[debug]\nmoe_force_load_balance = true", {"expert_load": 1.0}),
+        (1, "[debug]\nmoe_force_load_balance = true", {"expert_load": None}),
+    ],
+)
+def test_how_tokens_get_to_experts_is_read(ep: int, more: str, right: dict[str, object]) -> None:
+    reading = read_toml(EXPERTS.format(ep=ep, more=more))
+    reading.check_expressible(())
+    assert {key: reading.settings.get(key) for key in right} == right
+
+
+def test_an_unknown_library_of_exchanges_is_refused() -> None:
+    text = EXPERTS.format(ep=4, more='expert_parallel_comm_backend = "nvshmem"')
+    with pytest.raises(InputError, match="give standard, deepep, hybridep"):
+        read_toml(text)
+
+
+@pytest.mark.parametrize("backend", ["deepep", "hybridep"])
+def test_the_library_that_a_model_is_made_with_is_read(backend: str) -> None:
+    text = f"""
+from torchtitan.models.deepseek_v3 import model_registry
+
+def plan() -> Trainer.Config:
+    return Trainer.Config(
+        model_spec=model_registry("671B", moe_comm_backend="{backend}"),
+        training=TrainingConfig(),
+        parallelism=ParallelismConfig(expert_parallel_degree=8, data_parallel_shard_degree=8),
+    )
+"""
+    assert read(text, "", "", {}).settings["dispatcher"] == backend
+
+
+@pytest.mark.parametrize("dispatcher", [Dispatcher.DEEPEP, Dispatcher.HYBRIDEP])
+def test_the_dispatcher_of_a_plan_is_read_again(dispatcher: Dispatcher) -> None:
+    plan = UniformPlan(dp=8, ep=8, zero_stage=3, global_batch_size=16, dispatcher=dispatcher)
+    launch = replace(launch_of(plan, "qwen3-30b-a3b"), dispatcher=dispatcher)
+    assert EXPORTER.unsupported(launch) is None
+    assert read(module(launch), "", "", {}).settings["dispatcher"] == dispatcher.value
+
+
+FORMATS = """
+[training]
+seq_len = 64
+[parallelism]
+tensor_parallel_degree = 1
+[model]
+converters = {converters}
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("converters", "more", "precision"),
+    [
+        ('["float8"]', "[float8]\nrecipe_name = 'rowwise'", "fp8"),
+        ('["float8"]', "[float8]\nrecipe_name = 'tensorwise'", "fp8"),
+        ('["mx"]', "[mx]\nrecipe_name = 'mxfp8_cublas'", "mxfp8"),
+        ('["mx"]', "[float8]\nrecipe_name = 'rowwise'", "mxfp8"),
+        ('["quantize.linear.mx"]', "[quantize.linear.mx]\nrecipe_name = 'mxfp8_rceil'", "mxfp8"),
+    ],
+)
+def test_recipes_of_converters_are_read(converters: str, more: str, precision: str) -> None:
+    reading = read_toml(FORMATS.format(converters=converters, more=more))
+    reading.check_expressible(())
+    assert reading.settings["precision"] == precision
+
+
+@pytest.mark.parametrize(
+    ("converters", "more", "sentence"),
+    [
+        ('["mx"]', "[mx]\nrecipe_name = 'mxfp4_cutlass'", "give mxfp8_rceil or mxfp8_cublas"),
+        ('["mx"]', "[mx]\nrecipe_name = 'mxpf8'", "give mxfp8_rceil or mxfp8_cublas"),
+        ('["float8"]', "[float8]\nrecipe_name = 'rowise'", "give tensorwise or rowwise"),
+        ('["float8"]', "[float8]\nrecipe_name = 'rowwise_with_gw_hp'", "in 16 bits"),
+        ('["float8", "mx"]', "", "to several formats: fp8, mxfp8"),
+    ],
+)
+def test_formats_that_no_plan_says_are_refused(converters: str, more: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        read_toml(FORMATS.format(converters=converters, more=more)).check_expressible(())
+
+
+def test_a_converter_to_four_bits_and_a_recipe_in_python_are_read() -> None:
+    text = (
+        "def f():\n return Trainer.Config(model_spec=model_registry('8B', converters=[{}]),\n"
+        "  training=TrainingConfig(), parallelism=ParallelismConfig(tensor_parallel_degree=2))"
+    )
+    assert read(text.format("NVFP4LinearConverter.Config()")).settings["precision"] == "nvfp4"
+    made = "MXFP8LinearConverter.Config(recipe_name='mxfp8_rceil')"
+    assert read(text.format(made)).settings["precision"] == "mxfp8"
+    with pytest.raises(InputError, match="give mxfp8_rceil"):
+        read(text.format("MXFP8LinearConverter.Config(recipe_name='mxfp4')"))
+
+
+@pytest.mark.parametrize(
+    ("option", "recompute", "left"),
+    [
+        ('selective_ac_option = "op"', "second_products", ""),
+        ('selective_ac_option = "1"', "full", ""),
+        (
+            'selective_ac_option = "2"',
+            "second_products",
+            "activation_checkpoint.selective_ac_option",
+        ),
+        ("", "second_products", "activation_checkpoint.mode"),
+    ],
+)
+def test_selective_recomputation_is_that_of_its_option(
+    option: str, recompute: str, left: str
+) -> None:
+    text = "[training]\nseq_len = 64\n[parallelism]\ntensor_parallel_degree = 1\n"
+    found = read_toml(f'{text}[activation_checkpoint]\nmode = "selective"\n{option}\n')
+    assert found.settings["recompute"] == recompute
+    assert [key.name for key in found.of_kind(KeyKind.NOT_EXPRESSIBLE)] == [left] * bool(left)
+
+
+def test_a_misspelt_option_of_selective_recomputation_is_refused() -> None:
+    text = "[training]\nseq_len = 64\n[parallelism]\ntensor_parallel_degree = 1\n"
+    more = '[activation_checkpoint]\nmode = "selective"\nselective_ac_option = "op2"\n'
+    with pytest.raises(InputError, match="give op, or one of how many blocks"):
+        read_toml(text + more)

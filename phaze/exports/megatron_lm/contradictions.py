@@ -1,0 +1,56 @@
+"""Arguments of a Megatron-LM command that Megatron refuses together, or ignores without another one
+(core_v0.16.1 and main of August 2026: megatron/training/arguments.py,
+megatron/core/transformer/transformer_config.py, megatron/core/distributed)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from phaze.exports.megatron_lm.dispatch import (
+    BATCHES,
+    DELAYED,
+    KIND,
+    SHARED,
+    USUAL_KIND,
+    OverlapSwitches,
+)
+from phaze.exports.megatron_lm.flags import Flags
+from phaze_common.errors import InputError
+
+INSTANCES = "num-distributed-optimizer-instances"
+
+
+def check_together(flags: Flags, ep: int, zero_stage: object) -> None:
+    """Refuse what Megatron refuses, where no setting of the command line counts instead; note what
+    it ignores.
+
+    Raises:
+        InputError: names both arguments.
+    """
+    for setting, name, what in _refused(flags, ep, zero_stage):
+        if setting not in flags.given:
+            raise InputError(
+                f"--{name} of the Megatron-LM command {what}, and Megatron refuses it; correct one "
+                f"of them or give --{setting.replace('_', '-')}"
+            )
+    granularity = flags.text("recompute-granularity")
+    selective = granularity == "selective" or flags.has("recompute-activations")
+    if flags.has("recompute-modules") and not selective:
+        flags.usual["recompute-modules"] = "has no effect without --recompute-granularity selective"
+
+
+def _refused(flags: Flags, ep: int, zero_stage: object) -> Iterator[tuple[str, str, str]]:
+    """The setting that would count instead, the argument, and what it is refused for."""
+    own = "recompute" not in flags.given
+    whole = flags.text("recompute-granularity") == "full" or flags.has("recompute-method")
+    gathers = flags.text(KIND, USUAL_KIND) == USUAL_KIND and "dispatcher" not in flags.given
+    overlap = OverlapSwitches(*map(flags.has, (BATCHES, DELAYED, SHARED)))
+    for name, what in overlap.refused(
+        whole_blocks=own and whole,
+        experts_again=own and "moe" in flags.words("recompute-modules"),
+        gathers=gathers,
+        ep=ep,
+    ):
+        yield "overlap_experts", name, what
+    if flags.number(INSTANCES, 1) > 1 and zero_stage == 0:
+        yield "zero_stage", INSTANCES, "needs --use-distributed-optimizer"
