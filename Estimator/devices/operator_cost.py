@@ -384,7 +384,7 @@ class DeviceModel(OperatorCostModel):
         if functions and functions[0] in self.software.composed:
             made = self.software.composed[functions[0]]
             each = self._stream(
-                made.bytes.value * operator.vector[0].elements / made.kernels.value, ()
+                made.bytes.value * operator.vector[0].elements / made.kernels.value, functions[:1]
             )
             behind = replace(operator, vector=operator.vector[1:])
             return each.times(int(made.kernels.value)) + self._behind_composed(behind)
