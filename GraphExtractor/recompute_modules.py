@@ -90,9 +90,7 @@ def _members(
     paths = {each.node: each.name.split(".") for each in forward}
     latent = any(_UP_PROJECTION in path for path in paths.values())
     # blocks of experts, whatever they are called
-    routed = {
-        tuple(path[: path.index("experts")]) for path in paths.values() if "experts" in path
-    }
+    routed = {tuple(path[: path.index("experts")]) for path in paths.values() if "experts" in path}
 
     def some(
         name: RecomputeModule, chosen: Iterable[bool]
