@@ -142,9 +142,9 @@ def fill_factor(device: Device, number_format: str) -> float:
 
 
 NARROW = 64  # columns of a head
-# keys as which the start, the end and the masked parts of a row's tiles count where attention has a
-# window: median of 716 measured kernels of FlashAttention and TensorRT-LLM on seven devices, windows
-# of 128 and 1,024 (ai-dynamo/aiconfigurator 095f58a); 707 others are met within 30 % in the mean
+# keys as which the start, the end and the masked parts of a row's tiles count where attention has
+# a window: median of 716 measured kernels of FlashAttention and TensorRT-LLM on seven devices,
+# windows of 128 and 1,024 (ai-dynamo/aiconfigurator 095f58a); 707 others: 30 % off in the mean
 WINDOW_KEYS = 553
 
 

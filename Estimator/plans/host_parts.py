@@ -12,9 +12,10 @@ from phaze_common.choices import CudaGraphs
 
 
 class HostPart(IntEnum):
-    """A part of a layer: attention, or a scan over the tokens, with the norm before it, the experts from the permutation of
-    their tokens to their sum, what of a layer with experts is between these (router and shared
-    experts), what of another layer is behind attention, and embedding and head."""
+    """A part of a layer: attention, or a scan over the tokens, with the norm before it, the experts
+    from the permutation of their tokens to their sum, what of a layer with experts is between these
+    (router and shared experts), what of another layer is behind attention, and embedding and
+    head."""
 
     ATTENTION = 0
     ROUTER = 1
@@ -25,8 +26,8 @@ class HostPart(IntEnum):
 
 _SCANS = frozenset({*SCAN_OPERATIONS, "chunk_scan"})
 
-# Megatron-LM, --cuda-graph-modules: attn with mamba; moe_router with moe_preprocess goes up to the permutation, and
-# has shared experts with it
+# Megatron-LM, --cuda-graph-modules: attn with mamba; moe_router with moe_preprocess goes up to the
+# permutation, and has shared experts with it
 REPLAYED: Mapping[CudaGraphs, tuple[HostPart, ...]] = MappingProxyType(
     {
         CudaGraphs.NONE: (),
