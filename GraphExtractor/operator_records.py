@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -78,6 +79,10 @@ class CollectiveGroup(StrEnum):
     TENSOR2 = "tensor2"
     CONTEXT = "context"
     EXPERT = "expert"
+
+
+# behind q_proj, q_a_proj and up_proj
+_SIBLINGS = re.compile(r"\.(?:k_proj|v_proj|kv_a_proj\w*|gate_proj)\.")
 
 
 class OperandRole(StrEnum):
@@ -224,6 +229,17 @@ class Operator:
     def permutes_rows(self) -> bool:
         """Whether it brings tokens into the order of their experts, or back."""
         return self.name.split("+")[0].rpartition(".")[2] in PERMUTATIONS
+
+    @property
+    def routes(self) -> bool:
+        """Whether it is a product of a router of experts."""
+        return ".router." in self.name
+
+    @property
+    def reads_with_sibling(self) -> bool:
+        """Whether it is a product of the input that another one has read before it: keys and values
+        behind queries, a gate behind what it lets through."""
+        return self.phase is Phase.FORWARD and _SIBLINGS.search(self.name) is not None
 
     @property
     def grouped(self) -> bool:

@@ -89,7 +89,8 @@ def _members(
 ) -> Iterator[tuple[RecomputeModule, list[TracedOperator]]]:
     paths = {each.node: each.name.split(".") for each in forward}
     latent = any(_UP_PROJECTION in path for path in paths.values())
-    routed = any("experts" in path for path in paths.values())
+    # blocks of experts, whatever they are called
+    routed = {tuple(path[: path.index("experts")]) for path in paths.values() if "experts" in path}
 
     def some(
         name: RecomputeModule, chosen: Iterable[bool]
@@ -101,6 +102,9 @@ def _members(
         return len(path) > 1 and pattern.fullmatch(path[0]) is not None
 
     in_mlp = [first(_MLP, each) for each in forward]
+    in_routed = [
+        any(tuple(paths[each.node][: len(block)]) == block for block in routed) for each in forward
+    ]
     yield some(RecomputeModule.CORE_ATTENTION, (each.core_attention for each in forward))
     cores = [place for place, each in enumerate(forward) if each.core_attention]
     yield some(
@@ -115,7 +119,7 @@ def _members(
         ),
     )
     yield some(RecomputeModule.MLP, (each and not routed for each in in_mlp))
-    yield some(RecomputeModule.EXPERTS, (each and routed for each in in_mlp))
+    yield some(RecomputeModule.EXPERTS, in_routed)
     yield some(
         RecomputeModule.EXPERT_ACTIVATION,
         (

@@ -68,7 +68,8 @@ class MatrixEngine:
     steps of k that a tile's start and end cost. ``operand_bandwidth`` is the fraction of the memory
     bandwidth at which a product reads its operands (None: as copies do), ``batched_bandwidth`` that
     which many small products reach (unfused attention). ``attention_forward`` and
-    ``attention_backward`` are what fused attention reaches of ``efficiency``, ``formats`` what
+    ``attention_backward`` are what fused attention reaches of ``efficiency``, ``attention_narrow``
+    the part of it for heads of at most 64 columns (None: all of it). ``formats`` are what
     number formats reach of it that fall behind the others; ``products`` are formats whose products
     were measured, for which these three say nothing. ``variation`` is the standard deviation
     of the time of arithmetic among devices of the kind, part of the mean: no two chips need the
@@ -95,6 +96,7 @@ class MatrixEngine:
     operand_bandwidth: Annotated[Quantity | None, "fraction"] = None
     variation: Annotated[Quantity | None, "fraction"] = None  # None: all devices are alike
     sites: Annotated[Quantity | None, "fraction"] = None  # None: as sites of published runs
+    attention_narrow: Annotated[Quantity | None, "fraction"] = None
     # None: as its framework says (``GroupedProducts``)
     exposed: Annotated[Quantity | None, "fraction"] = None
 

@@ -39,13 +39,14 @@ TENSORS_MOVED: MappingProxyType[str, float] = MappingProxyType(
     | _moving(3, "layer_norm_backward_apply rms_norm_backward_apply")
 )
 # kernels of a norm whose rows devices share do what its one kernel does, and reach as much of the
-# bandwidth
+# bandwidth; so do gradients of convolutions and scans
 WHOLE_FUNCTIONS: MappingProxyType[str, str] = MappingProxyType(
     {
         f"{norm}_{part}": norm
         for norm in ("layer_norm", "rms_norm", "layer_norm_backward", "rms_norm_backward")
         for part in ("sums", "apply")
     }
+    | {f"{name}_backward": name for name in ("causal_conv", "chunk_scan")}
 )
 DROPOUTS = frozenset({"dropout", "dropout_backward"})
 

@@ -240,12 +240,9 @@ class DeviceModel(OperatorCostModel):
         library does not fuse."""
         element_bytes = _element_bytes(operator)
         number_format = self.number_format
-        # batches are experts, else heads
-        if (
-            number_format in REDUCED_FORMATS
-            and operator.gemms[0].batch > 1
-            and not operator.grouped
-        ):
+        # batches are experts, else heads; routers stay as they are
+        apart = operator.gemms[0].batch > 1 and not operator.grouped
+        if number_format in REDUCED_FORMATS and (apart or operator.routes):
             number_format = REDUCED_FORMATS[number_format]
         if operator.streamed:
             (gemm,) = operator.gemms
@@ -396,7 +393,7 @@ class DeviceModel(OperatorCostModel):
         if functions and functions[0] in self.software.composed:
             made = self.software.composed[functions[0]]
             each = self._stream(
-                made.bytes.value * operator.vector[0].elements / made.kernels.value, ()
+                made.bytes.value * operator.vector[0].elements / made.kernels.value, functions[:1]
             )
             behind = replace(operator, vector=operator.vector[1:])
             return each.times(int(made.kernels.value)) + self._behind_composed(behind)
@@ -471,7 +468,8 @@ class DeviceModel(OperatorCostModel):
 
     def _quantised(self, operator: Operator, number_format: str) -> KernelTime:
         """Casts of what products in a reduced format read, as its recipe scales them: a layer's
-        input, and the gradient of its output, for both products.
+        input, once for all products that read it, and the gradient of its output, for both
+        products.
 
         Weights are cast once an iteration, and gradients of weights read what was cast.
         """
@@ -480,6 +478,7 @@ class DeviceModel(OperatorCostModel):
             cast is None
             or number_format not in REDUCED_FORMATS
             or operator.yields is Yields.WEIGHT_GRADIENT
+            or operator.reads_with_sibling
         ):
             return KernelTime()
         elements = sum(gemm.batch * gemm.m * gemm.k for gemm in operator.gemms)

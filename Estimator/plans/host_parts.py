@@ -6,14 +6,16 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
 
+from Estimator.devices.functions import SCAN_OPERATIONS
 from GraphExtractor.graph import LayerGraph, Operator, OperatorKind, Phase
 from phaze_common.choices import CudaGraphs
 
 
 class HostPart(IntEnum):
-    """A part of a layer: attention with the norm before it, the experts from the permutation of
-    their tokens to their sum, what of a layer with experts is between these (router and shared
-    experts), what of another layer is behind attention, and embedding and head."""
+    """A part of a layer: attention, or a scan over the tokens, with the norm before it, the experts
+    from the permutation of their tokens to their sum, what of a layer with experts is between these
+    (router and shared experts), what of another layer is behind attention, and embedding and
+    head."""
 
     ATTENTION = 0
     ROUTER = 1
@@ -22,8 +24,10 @@ class HostPart(IntEnum):
     ENDS = 4
 
 
-# Megatron-LM, --cuda-graph-modules: moe_router with moe_preprocess goes up to the permutation, and
-# has shared experts with it
+_SCANS = frozenset({*SCAN_OPERATIONS, "chunk_scan"})
+
+# Megatron-LM, --cuda-graph-modules: attn with mamba; moe_router with moe_preprocess goes up to the
+# permutation, and has shared experts with it
 REPLAYED: Mapping[CudaGraphs, tuple[HostPart, ...]] = MappingProxyType(
     {
         CudaGraphs.NONE: (),
@@ -71,4 +75,6 @@ def parts_of(operators: Iterable[Operator], layer: LayerGraph) -> tuple[HostPart
 
 
 def _is_core(operator: Operator) -> bool:
-    return operator.kind is OperatorKind.ATTENTION or operator.core_attention
+    if operator.kind is OperatorKind.ATTENTION or operator.core_attention:
+        return True
+    return any(each.function in _SCANS for each in operator.vector)

@@ -11,6 +11,7 @@ import pytest
 
 from Estimator.devices.files import load_device, load_software
 from Estimator.devices.operator_cost import DeviceModel
+from Estimator.plans.host_parts import HostPart, host_parts
 from GraphExtractor.extract import BuiltModel, extract_graph
 from GraphExtractor.graph import LayerGraph, ModelGraph
 from GraphExtractor.graph_key import GraphKey
@@ -18,6 +19,7 @@ from GraphExtractor.models.dimensions import parse_dimensions
 from GraphExtractor.models.registry import find_model
 from phaze.exports.shape import decoder_shape
 from phaze_common.errors import InputError
+from phaze_common.recompute_modules import recompute_of
 
 TOKENS = 512
 
@@ -98,6 +100,22 @@ def test_layers_of_nemotron_are_mixers_attention_and_experts() -> None:
         for layer in graph_of("nemotron-3-nano-30b-a3b").layers[1:-1]
     ]
     assert sorted(set(kinds)) == ["*", "E", "M"]
+
+
+def test_experts_of_hybrids_are_recomputed_and_scans_replayed_as_attention() -> None:
+    """Megatron-LM's ``moe`` is a layer of experts wherever it stands, and its graphs of ``mamba``
+    are of mixers up to their last product."""
+    graph = graph_of("nemotron-3-nano-30b-a3b")
+    mixer, experts = (
+        next(each for each in graph.layers if any(word in op.name for op in each.forward.operators))
+        for word in ("chunk_scan", "experts.bmm")
+    )
+    again = experts.again(recompute_of("moe"))
+    assert sum(each.flops for part in again for each in part.operators) == sum(
+        each.flops for each in experts.forward.operators if each.name.startswith("mixer.")
+    )
+    parts = host_parts(mixer)
+    assert {parts[each.id] for each in mixer.forward.operators} == {HostPart.ATTENTION}
 
 
 def test_experts_on_a_latent_exchange_as_much_less() -> None:

@@ -14,10 +14,10 @@ from Estimator.devices.written_yaml import written_yaml
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.policy import check_formats
 from Estimator.plans.state_formats import StateFormats
-from GraphExtractor.graph import Gemm
+from GraphExtractor.graph import Gemm, Phase
 from phaze_common.choices import Precision
 from phaze_common.errors import InputError
-from tests.Estimator.devices.test_software_versions import product
+from tests.Estimator.devices.test_software_versions import LARGE, product
 
 B200, H100 = load_device("b200"), load_device("h100")
 CORE = load_software("megatron_core")
@@ -107,3 +107,22 @@ def test_products_of_a_format_that_nobody_knows_are_refused(tmp_path: Path) -> N
     (tmp_path / "odd.yaml").write_text(written.replace("    bfloat16:\n", "    float7:\n"))
     with pytest.raises(InputError, match=r"products is given 'float7'"):
         load_device(str(tmp_path / "odd.yaml"))
+
+
+def test_what_several_products_read_is_cast_once_and_routers_stay_in_bf16() -> None:
+    """As q, k and v, or gate and up, which frameworks multiply in one product."""
+    model = DeviceModel(B200, CORE, Precision.MXFP8.matrix_format)
+    first, sibling, router = (
+        replace(product(), name=f"layer.{name}.mm") for name in ("q_proj", "k_proj", "router")
+    )
+    cast = (model.operator_time(first), model.operator_time(sibling))
+    assert cast[0].memory_s - cast[1].memory_s == pytest.approx(
+        (CORE.quantisation.value + recipes()["mxfloat8"].cast.value)  # type: ignore[union-attr]
+        * LARGE.m
+        * LARGE.k
+        / B200.memory.stream_bytes_per_s()
+    )
+    plain = DeviceModel(B200, CORE, "bfloat16").operator_time(router)
+    assert model.operator_time(router) == plain
+    gradient = replace(sibling, phase=Phase.BACKWARD)
+    assert model.operator_time(gradient).memory_s > cast[1].memory_s

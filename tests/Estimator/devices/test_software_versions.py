@@ -21,6 +21,7 @@ from GraphExtractor.graph import (
     VectorWork,
     Yields,
 )
+from GraphExtractor.score_mask import ScoreMask
 from tests.builders.operators_by_hand import attention_operator
 
 H100, A100 = load_device("h100"), load_device("a100_80gb")
@@ -188,3 +189,27 @@ def test_functions_that_a_framework_makes_of_several_kernels_move_what_all_of_th
     assert several.memory_s > 5 * one.memory_s
     assert several.launch_s == pytest.approx(made.kernels.value * one.launch_s)
     assert several.host_s == pytest.approx(made.kernels.value * one.host_s)
+
+
+@pytest.mark.parametrize(
+    ("device", "heads", "width", "tokens", "window", "measured_s"),
+    # forward of one sequence in bf16 (ai-dynamo/aiconfigurator 095f58a, attention of vLLM 0.24)
+    [
+        ("gb200", 256, 64, 4096, 128, 2.219e-4),
+        ("gb200", 256, 64, 4096, None, 7.705e-4),
+        ("gb200", 128, 128, 8192, 128, 3.163e-4),
+        ("gb300", 256, 64, 4096, 128, 1.949e-4),
+        ("gb300", 256, 64, 4096, None, 5.648e-4),
+    ],
+)
+def test_attention_within_a_window_takes_as_long_as_measured(
+    device: str, heads: int, width: int, tokens: int, window: int | None, measured_s: float
+) -> None:
+    engine = load_device(device)
+    scores, values = (
+        Gemm(batch=heads, m=tokens, n=tokens, k=width),
+        Gemm(batch=heads, m=tokens, n=width, k=tokens),
+    )
+    mask = ScoreMask(tokens, tokens, causal=True, window=window)
+    taken = attention_time([scores, values], engine, "bfloat16", 0.0, mask, False)
+    assert taken.arithmetic_s == pytest.approx(measured_s, rel=0.35)
