@@ -57,6 +57,9 @@ def modules_of(
             continue
         kept = tuple(each for each in members if each.node in inside)
         drops, adds = _changes(name, layer, kept, saved, readers)
+        if name is RecomputeModule.BETWEEN_PRODUCTS:  # a compiler makes nothing that nobody reads
+            kept = _needed(kept, drops)
+            drops, adds = _changes(name, layer, kept, saved, readers)
         adds -= gathered  # is gathered again, as backward passes do
         if drops:
             found.append(ModuleValues(name, kept, drops, adds - drops))
@@ -73,7 +76,7 @@ def less_by(
     """Bytes that the layer saves less where ``module`` is recomputed, and what frameworks then save
     less of the rest in fp8 or with joined operators, beyond what they do without."""
     rest = replace(saved, none=module.saved(saved.none))
-    if module.name is RecomputeModule.SECOND_PRODUCTS:  # what is kept stays as operators made it
+    if module.name.of_all_operators:  # what is kept stays as operators made it
         rest = replace(saved, none=frozenset())
     plain = sum(each.bytes for each in module.drops) - sum(each.bytes for each in module.adds)
     in_fp8 = less_in_fp8(layer, rest, readers).none - less_in_fp8(layer, saved, readers).none
@@ -144,6 +147,25 @@ def _members(
             for each, product, number in zip(forward, products, numbers, strict=True)
         ),
     )
+    yield some(
+        RecomputeModule.BETWEEN_PRODUCTS,
+        (
+            each.core_attention or each.kind not in (OperatorKind.GEMM, OperatorKind.COLLECTIVE)
+            for each in forward
+        ),
+    )
+
+
+def _needed(
+    members: tuple[TracedOperator, ...], wanted: frozenset[Value]
+) -> tuple[TracedOperator, ...]:
+    """Those of ``members`` that what is ``wanted`` is made by."""
+    found, left = [], set(wanted)
+    for each in reversed(members):
+        if not left.isdisjoint(each.outputs):
+            found.append(each)
+            left.update(use.value for use in each.uses)
+    return tuple(reversed(found))
 
 
 def _changes(

@@ -227,7 +227,7 @@ TRAINING_TIME = FileFormat(
 )
 TRAINING = FileFormat("a record of a training", "`train.json`, `measured.json`", "train again")
 CHECKPOINT = FileFormat("a checkpoint", "`checkpoint.json`", "train again from the start")
-GRAPH = FileFormat("a training graph", "`*_graph.json.gz`", "extract it again", 10)
+GRAPH = FileFormat("a training graph", "`*_graph.json.gz`", "extract it again", 11)
 MACHINE = FileFormat("a profiled machine", "`machine.yaml`", "profile the machine again")
 RESIDUALS = FileFormat(
     "a file of residuals", "`phaze/validation/residuals.yaml`", "write it with scripts/residuals.py"

@@ -19,7 +19,8 @@ EXAMPLE = "moe_act+layernorm"
 
 class RecomputeModule(StrEnum):
     """A part of a layer. ``SECOND_PRODUCTS`` is all of it but attention and every second matrix
-    product, whose results are kept (torchtitan's selective, by operator)."""
+    product, whose results are kept (torchtitan's selective, by operator), ``BETWEEN_PRODUCTS`` all
+    but products with weights, attention too (MaxText's remat_policy minimal)."""
 
     CORE_ATTENTION = "core_attn"
     LATENT_UP_PROJECTION = "mla_up_proj"
@@ -29,6 +30,12 @@ class RecomputeModule(StrEnum):
     NORMS = "layernorm"
     SHARED_EXPERTS = "shared_experts"
     SECOND_PRODUCTS = "second_products"
+    BETWEEN_PRODUCTS = "between_products"
+
+    @property
+    def of_all_operators(self) -> bool:
+        """Whether it chooses from all operators of a layer, so that no other is beside it."""
+        return self in _OF_ALL_OPERATORS
 
     @property
     def without_output(self) -> bool:
@@ -43,13 +50,15 @@ _WITHOUT_OUTPUT = frozenset(
         RecomputeModule.EXPERT_ACTIVATION,
         RecomputeModule.NORMS,
         RecomputeModule.SECOND_PRODUCTS,
+        RecomputeModule.BETWEEN_PRODUCTS,
     }
 )
+_OF_ALL_OPERATORS = frozenset({RecomputeModule.SECOND_PRODUCTS, RecomputeModule.BETWEEN_PRODUCTS})
 # what a module has within it
 _WITHIN = {
     RecomputeModule.EXPERTS: {RecomputeModule.EXPERT_ACTIVATION, RecomputeModule.SHARED_EXPERTS}
 }
-_OF_FRAMEWORKS = [each.value for each in RecomputeModule if each != RecomputeModule.SECOND_PRODUCTS]
+_OF_FRAMEWORKS = [each.value for each in RecomputeModule if each not in _OF_ALL_OPERATORS]
 # further ones of Megatron-Core (transformer_config.py), which no plan says
 _OTHERS = ("gdn_norm_out", "gdp_in_proj", "gdp_qkv", "mhc")
 _NAMES = "|".join(RecomputeModule)
@@ -69,10 +78,11 @@ class RecomputedModules(TextInFiles):
         if not given:
             raise InputError(f"recompute names no module; give none, or some, as {EXAMPLE}")
         inner = {small for each in given for small in _WITHIN.get(each, ())}
-        if RecomputeModule.SECOND_PRODUCTS in given and len(given) > 1:
-            others = "+".join(sorted(given - {RecomputeModule.SECOND_PRODUCTS}))
+        of_all = sorted(given & _OF_ALL_OPERATORS)
+        if of_all and len(given) > 1:
+            others = "+".join(sorted(given - {of_all[0]}))
             raise InputError(
-                f"recompute second_products is of all operators of a layer, {others} among them; "
+                f"recompute {of_all[0]} is of all operators of a layer, {others} among them; "
                 "give one of them alone"
             )
         ordered = tuple(each for each in RecomputeModule if each in given - inner)
@@ -113,6 +123,7 @@ Recomputation = Recompute | RecomputedModules
 
 
 BY_OPERATOR = RecomputedModules((RecomputeModule.SECOND_PRODUCTS,))
+BETWEEN_PRODUCTS = RecomputedModules((RecomputeModule.BETWEEN_PRODUCTS,))
 
 
 def of_parts(recompute: Recomputation) -> bool:

@@ -76,7 +76,8 @@ class MatrixEngine:
     same power for a clock. ``exposed`` is the part of the shorter of arithmetic and traffic that
     does not run beside the longer where experts with weights of their own are multiplied. ``sites``
     is the standard deviation of what is ``sustained``, part of it, among sites, whose power and
-    cooling differ.
+    cooling differ. ``unaligned`` is what products of heads reach whose rows do not start at
+    multiples of 16 bytes: tensor cores load no others.
     """
 
     peak: Annotated[dict[str, Quantity], "FLOP/s"]
@@ -99,6 +100,7 @@ class MatrixEngine:
     attention_narrow: Annotated[Quantity | None, "fraction"] = None
     # None: as its framework says (``GroupedProducts``)
     exposed: Annotated[Quantity | None, "fraction"] = None
+    unaligned: Annotated[Quantity | None, "FLOP/s"] = None  # None: as all others
 
     def reached(self, number_format: str, sustained: bool, year: int | None = None) -> float:
         """Fraction of the peak that large products reach, alone or ``sustained`` in training, with

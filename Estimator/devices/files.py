@@ -36,7 +36,7 @@ ROUNDED = 1e-4  # to which errors of fits are written
 USUAL_ATTENTION = "flash_2"  # that devices are described with
 MAY_BE_ZERO = frozenset(
     {"gap", "alone", "floor", "host_issue", "between_iterations"}
-    | {"fill", "variation", "reserved_memory", "accumulation", "exposed"}
+    | {"fill", "variation", "reserved_memory", "accumulation", "exposed", "hidden"}
 )
 
 

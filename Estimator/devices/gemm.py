@@ -19,6 +19,8 @@ from GraphExtractor.score_mask import ScoreMask
 SPLITS = (1, 2, 4, 8)
 SHORTEST_SPLIT = 256  # steps of k a split must keep
 PARTIAL_SUM_BYTES = 8  # fp32, written and read
+# NVIDIA, Matrix Multiplication Background User's Guide, section 2.1
+ALIGNED_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ def product_time(
     sustained: bool = True,
     *,
     added: bool = False,
+    heads: bool = False,
     year: int | None = None,
 ) -> ProductTime:
     """Time of ``gemm`` without launch; ``sustained`` at the clock of a training run, else as
@@ -50,7 +53,8 @@ def product_time(
 
     The library is that of the ``year``, None: that which the device is described with.
 
-    One that is ``added`` to what is in memory reads that too.
+    One that is ``added`` to what is in memory reads that too; of ``heads`` are those of unfused
+    attention.
     """
     engine = device.matrix
     share = engine.batched_bandwidth.value if gemm.batch > 1 else _alone_bandwidth(device)
@@ -63,7 +67,15 @@ def product_time(
         if best is None or time.seconds < best_s:
             best, best_s = time, time.seconds
     assert best is not None  # a device has tiles (checked when it is read)
+    if heads and engine.unaligned is not None and is_unaligned(gemm, element_bytes):
+        slowest_s = 2 * gemm.macs / engine.unaligned.value
+        return ProductTime(max(best.arithmetic_s, slowest_s), best.traffic_s)
     return best
+
+
+def is_unaligned(gemm: Gemm, element_bytes: int) -> bool:
+    """Whether rows of operands or result do not start at multiples of 16 bytes."""
+    return any(each * element_bytes % ALIGNED_BYTES for each in (gemm.k, gemm.n))
 
 
 def grouped_time(

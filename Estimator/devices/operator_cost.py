@@ -277,7 +277,8 @@ class DeviceModel(OperatorCostModel):
         one."""
         kernel = self.software.grouped
         if kernel is None or not operator.grouped:
-            return self._kernel(self._product_time(gemm, number_format, element_bytes))
+            heads = operator.core_attention and gemm.batch > 1
+            return self._kernel(self._product_time(gemm, number_format, element_bytes, heads=heads))
         adds = operator.yields is Yields.WEIGHT_GRADIENT and self.software.product_adds
         sum_bytes = 2 * self.software.gradient_bytes_in(self._precision) if adds else None
         time = grouped_time(
@@ -459,11 +460,23 @@ class DeviceModel(OperatorCostModel):
         return total + self._stream(traffic_bytes(function, elements, element_bytes), (function,))
 
     def _time_of_product(
-        self, gemm: Gemm, number_format: str, element_bytes: int, *, added: bool = False
+        self,
+        gemm: Gemm,
+        number_format: str,
+        element_bytes: int,
+        *,
+        added: bool = False,
+        heads: bool = False,
     ) -> ProductTime:
         """With the matrix library of the framework's year."""
         return product_time(
-            gemm, self.device, number_format, element_bytes, added=added, year=self.software.year
+            gemm,
+            self.device,
+            number_format,
+            element_bytes,
+            added=added,
+            heads=heads,
+            year=self.software.year,
         )
 
     def _quantised(self, operator: Operator, number_format: str) -> KernelTime:
@@ -506,6 +519,8 @@ class DeviceModel(OperatorCostModel):
     def _launched(self, arithmetic_s: float, memory_s: float) -> KernelTime:
         gap_s, issue_s = self.device.launch.gap.value, self.software.host_issue.value
         if self.software.blocks:
+            blocked = self.software.blocked_issue
+            issue_s = issue_s if blocked is None else blocked.value
             return KernelTime(arithmetic_s, memory_s, gap_s + issue_s)
         return KernelTime(arithmetic_s, memory_s, gap_s, issue_s)
 

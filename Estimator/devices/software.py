@@ -69,11 +69,18 @@ class Sharding:
     """What ZeRO stage 3 costs beyond its traffic.
 
     Of the gathers that there is time to hide ``hidden`` are; every gather copies so many bytes of
-    each parameter within the device, from and to the buffers of the collective.
+    each parameter within the device, from and to the buffers of the collective. Where they are not
+    for all weights of a layer at once, it has so many ``collectives`` in a pass; where each is of a
+    list of the devices' parts, the host issues a copy of every ``part`` while the device waits.
+    Where at most ``live`` parameters may be whole, larger layers that are recomputed are gathered
+    for that and for the backward pass.
     """
 
     hidden: Annotated[Quantity, "fraction"]
     copies: Annotated[Quantity, "bytes"]  # per parameter and gather
+    collectives: Annotated[Quantity | None, "count"] = None  # None: one
+    part: Annotated[Quantity | None, "s"] = None  # None: one tensor has all parts
+    live: Annotated[Quantity | None, "count"] = None  # None: as many as fit
 
 
 @dataclass(frozen=True)
@@ -156,6 +163,8 @@ class Software:
     # around a ring each device has early and late tokens, so that a causal mask leaves all as much
     balanced_rings: bool = True
     blocks: bool = False  # the host waits for every kernel (CUDA_LAUNCH_BLOCKING=1)
+    # of an operator then, whose kernels the host issues while the device waits; None: as one
+    blocked_issue: Annotated[Quantity | None, "s"] = None
     dispatcher: Dispatcher = Dispatcher.ALLTOALL  # of tokens to experts
     overlap_experts: ExpertOverlap = ExpertOverlap.NONE  # what runs beside their exchange
 

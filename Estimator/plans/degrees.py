@@ -272,7 +272,7 @@ class Degrees(Layout):
             "activation recomputation: of nothing, of core attention, of whole layers, or of "
             "modules by the names of Megatron-LM (core_attn, mla_up_proj, mlp, moe, moe_act, "
             "layernorm, shared_experts), as moe_act+layernorm; second_products for all but "
-            "attention and every second product",
+            "attention and every second product, between_products for all but products",
             "all",
             "none",
             takes_all=True,

@@ -27,6 +27,7 @@ from Estimator.plans.rates import (
     between_s,
     exchange_rates,
     gather_copy_s,
+    gather_rates,
     hidden_gathers,
     hides_tensor_collectives,
     host_rates,
@@ -43,6 +44,7 @@ from Estimator.plans.stage_price import (
     DENSE,
     REDUCE_SCATTER,
     ExpertRates,
+    GatherRates,
     GroupRates,
     PlanRates,
 )
@@ -74,6 +76,7 @@ class ManyRates(NamedTuple):
     expert_split: bool
     tied_split: bool
     exchange: ExpertRates
+    gathers: GatherRates
     groups: GroupRates
     group: IntArray
     paired: FloatArray
@@ -100,7 +103,7 @@ class ManyRates(NamedTuple):
         """Those of ``rows``."""
         host = self.host._replace(**{name: getattr(self.host, name)[rows] for name in HOST_COLUMNS})
         return self._replace(
-            **{name: getattr(self, name)[rows] for name in self._fields[12:-1]}, host=host
+            **{name: getattr(self, name)[rows] for name in self._fields[13:-1]}, host=host
         )
 
 
@@ -130,6 +133,7 @@ def rates_at(rates: ManyRates, plan: int) -> PlanRates:
         rates.reduces_all,
         rates.gathers_beside,
         rates.gather_copy_s[plan],
+        rates.gathers,
         rates.straggler_excess[plan],
         rates.between_s[plan],
         rates.exchange,
@@ -221,6 +225,7 @@ def _rates(
         expert_split=shape.divides_more,
         tied_split=shape.tp2 > 1,
         exchange=exchange_rates(shape, machine),
+        gathers=gather_rates(software),
         groups=groups,
         group=group,
         paired=paired_part(plans, software),

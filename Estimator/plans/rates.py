@@ -22,7 +22,7 @@ from Estimator.plans.groups import GroupNetwork, layer_groups
 from Estimator.plans.host_traffic import HostRates
 from Estimator.plans.offload import Offload
 from Estimator.plans.policy import TrainingPolicy, optimizer_state, policy_under
-from Estimator.plans.stage_price import ExpertRates
+from Estimator.plans.stage_price import ExpertRates, GatherRates
 from Estimator.plans.uniform_plans import ZERO_STAGES, UniformPlans
 from GraphExtractor.graph import CollectiveKind
 from phaze_common.choices import Dispatcher, ExpertOverlap, TensorLayout
@@ -181,6 +181,18 @@ def tensor_hides(tp: int, machine: Machine) -> float:
 def hidden_gathers(software: Software) -> float:
     """Part of ZeRO-3's gathers and reductions that is hidden if there is time for all."""
     return 1.0 if software.sharding is None else software.sharding.hidden.value
+
+
+def gather_rates(software: Software) -> GatherRates:
+    """How its ZeRO stage 3 gathers layers."""
+    known = software.sharding
+    if known is None:
+        return GatherRates(1.0, 0.0, np.inf)
+    return GatherRates(
+        1.0 if known.collectives is None else known.collectives.value,
+        0.0 if known.part is None else known.part.value,
+        np.inf if known.live is None else known.live.value,
+    )
 
 
 def gather_copy_s(machine: Machine, copies: IntArray) -> FloatArray:

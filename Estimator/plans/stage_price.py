@@ -54,6 +54,16 @@ class ExpertRates(NamedTuple):
     hidden_part: float
 
 
+class GatherRates(NamedTuple):
+    """How ZeRO-3 gathers and scatters a layer: by so many ``collectives`` in a pass, each of which
+    keeps the host ``part_s`` for every device while the device waits; with more than ``live``
+    parameters once more where it is recomputed."""
+
+    collectives: float
+    part_s: float
+    live: float
+
+
 class PlanRates(NamedTuple):
     """What a plan's degrees make a stage's layers cost. Arrays of shape (2,) tell dense parameters
     from experts."""
@@ -88,6 +98,7 @@ class PlanRates(NamedTuple):
     reduces_all: bool  # whether ZeRO-1 reduces whole gradients
     gathers_beside: bool  # whether updated weights are gathered beside the first forward pass
     gather_copy_s: FloatArray  # (2,) of copies within a device, per parameter that ZeRO-3 gathers
+    gathers: GatherRates
     # how much longer arithmetic takes on the slowest of the plan's devices, part of what it takes
     # on a usual one
     straggler_excess: float
@@ -227,8 +238,9 @@ class ChunkPrice(NamedTuple):
 class SyncPrice(NamedTuple):
     """Seconds of a stage's data-parallel communication.
 
-    ``gather_s`` of the weights precedes each forward and each backward pass (ZeRO-3), ``reduce_s``
-    of the gradients follows each backward pass (ZeRO-2 and 3). Once per iteration come
+    ``gather_s`` of the weights precedes each forward and each backward pass (ZeRO-3), and ``again``
+    times each recomputation, ``reduce_s`` of the gradients follows each backward pass (ZeRO-2 and
+    3). Once per iteration come
     ``last_reduce_s`` of the gradients and ``update_s``, which gathers the updated weights (ZeRO-1
     and 2).
     """
@@ -237,6 +249,7 @@ class SyncPrice(NamedTuple):
     reduce_s: float
     last_reduce_s: float
     update_s: float
+    again: float
 
 
 @borrowing_inner
@@ -333,18 +346,21 @@ def synchronisation(rates: PlanRates, held: StageParameters) -> SyncPrice:
         dense -= held.rows.table_parameters
         reduce_s = parameters_s(rates, ALL_REDUCE, dense, experts, gradient, 1.0, 0.0)
         rows_s = collective_s(rates.groups, ALL_GATHER, DENSE, held.rows.sent_bytes)
-        return SyncPrice(0.0, 0.0, reduce_s + rows_s, 0.0)
+        return SyncPrice(0.0, 0.0, reduce_s + rows_s, 0.0, 0.0)
     if rates.zero_stage == 3:
         copies_s = rates.gather_copy_s[DENSE] * dense + rates.gather_copy_s[EXPERTS] * experts
-        gather_s = parameters_s(rates, ALL_GATHER, dense, experts, weight, layers, more) + copies_s
-        scatter_s = parameters_s(rates, REDUCE_SCATTER, dense, experts, gradient, layers, 0.0)
-        return SyncPrice(gather_s, scatter_s, 0.0, 0.0)
+        pieces, each_s = layers * rates.gathers.collectives, rates.copies * rates.gathers.part_s
+        gather_s = parameters_s(rates, ALL_GATHER, dense, experts, weight, pieces, more) + copies_s
+        scatter_s = parameters_s(rates, REDUCE_SCATTER, dense, experts, gradient, pieces, 0.0)
+        again = 1.0 if dense + experts > layers * rates.gathers.live else 0.0
+        issue_s = pieces * each_s
+        return SyncPrice(gather_s + issue_s, scatter_s + issue_s, 0.0, 0.0, again)
     gather_s = parameters_s(rates, ALL_GATHER, dense, experts, weight, 1.0, more)
     kind = ALL_REDUCE if rates.zero_stage == 1 and rates.reduces_all else REDUCE_SCATTER
     reduce_s = parameters_s(rates, kind, dense, experts, gradient, 1.0, 0.0)
     if rates.zero_stage == 2:
-        return SyncPrice(0.0, reduce_s, 0.0, gather_s)
-    return SyncPrice(0.0, 0.0, reduce_s, gather_s)
+        return SyncPrice(0.0, reduce_s, 0.0, gather_s, 0.0)
+    return SyncPrice(0.0, 0.0, reduce_s, gather_s, 0.0)
 
 
 @inlined
@@ -520,7 +536,8 @@ def chunk_price(
     added_s = times.accumulation_s[chunk] * rates.accumulated
     ahead_s, back_s = hidden_exchanges(rates, times, chunk)
     forward = pass_of(rates, times.forward, chunk, -ahead_s, gather_s, layers)
-    recompute = pass_of(rates, times.recompute, chunk, 0.0, 0.0, layers)
+    again_s = gather_s * sync.again if times.recompute.device_s[chunk] > 0.0 else 0.0
+    recompute = pass_of(rates, times.recompute, chunk, 0.0, again_s, layers)
     backward = pass_of(rates, times.backward, chunk, added_s - back_s, gather_s + reduce_s, layers)
     return ChunkPrice(
         forward.total_s + rates.start_forward_s,
@@ -531,8 +548,8 @@ def chunk_price(
         ahead_s,
         back_s,
         forward.exposed_data_s,
-        backward.exposed_data_s,
-        2.0 * gather_s + reduce_s,
+        recompute.exposed_data_s + backward.exposed_data_s,
+        2.0 * gather_s + again_s + reduce_s,
     )
 
 

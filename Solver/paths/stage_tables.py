@@ -241,7 +241,7 @@ def fill_passes(
 ) -> None:
     """Fill seconds (kinds,) of the passes of stages without data-parallel communication, host
     memory apart."""
-    of_passes, nothing = pass_rates(rates), SyncPrice(0.0, 0.0, 0.0, 0.0)
+    of_passes, nothing = pass_rates(rates), SyncPrice(0.0, 0.0, 0.0, 0.0, 0.0)
     for kind in range(len(forward_s)):
         price = chunk_price(of_passes, times, nothing, kind, sizes.layers[kind], 1.0)
         forward_s[kind], backward_s[kind] = price.forward_s, price.backward_s

@@ -148,11 +148,15 @@ class NamedModel:
 
 @dataclass(frozen=True)
 class NamedCluster:
-    """The cluster of runs whose network is described with ``pattern``."""
+    """The cluster of runs whose network is described with ``pattern``.
+
+    Runs there on so many devices as ``blocking_from`` hung unless the host waited for every kernel.
+    """
 
     pattern: str
     cluster: str
     reason: str
+    blocking_from: int | None = None
 
 
 @dataclass(frozen=True)

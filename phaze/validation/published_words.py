@@ -8,6 +8,7 @@ from phaze.validation.published_numbers import number_in
 from phaze.validation.typed_run import MemoryFigure
 from phaze_common.choices import Attention, Optimizer, Precision, Recompute
 from phaze_common.recompute_modules import (
+    BETWEEN_PRODUCTS,
     BY_OPERATOR,
     Recomputation,
     known_modules,
@@ -40,6 +41,7 @@ _BY_OPERATOR = re.compile(r"\bops?\b|operator|every second product", re.IGNORECA
 _OFFLOADED_LAYERS = re.compile(r"activation offload (\d+) layers", re.IGNORECASE)
 _NO_MODULES = re.compile(r"\[\s*\]|modules empty")
 _REMAT = re.compile(r"remat_policy=(\w*)")
+MINIMAL_OFFLOADED = "minimal_offloaded"
 _KEPT = re.compile(r"(\w+)=(device|offload)")
 _FULL = (_YES - {"with"}) | _words(
     "full fully uniform block every layer layers whole checkpoint checkpointing checkpointed "
@@ -139,6 +141,8 @@ def recompute_in(text: str) -> Recomputation | None:
     remat = _REMAT.search(text)
     # MaxText: of a custom policy only that of the inputs of blocks alone is one of the modes;
     # where all that is kept is in host memory, it is the nearest
+    if remat is not None and remat[1] in ("minimal", MINIMAL_OFFLOADED):
+        return BETWEEN_PRODUCTS
     if remat is not None:
         kept = [name for name, _ in _KEPT.findall(text)]
         only_inputs = kept == ["decoder_layer_input"] or offloads_all_kept(text)
@@ -227,6 +231,9 @@ def offloaded_layers_in(text: str) -> int:
 
 def offloads_all_kept(text: str) -> bool:
     """Whether all that a policy of MaxText keeps for backward passes is in host memory."""
+    remat = _REMAT.search(text)
+    if remat is not None and remat[1] == MINIMAL_OFFLOADED:
+        return True
     return {place for _, place in _KEPT.findall(text)} == {"offload"}
 
 

@@ -322,6 +322,10 @@ def _on_network(
     if named is not None:
         notes.assume("words", f"cluster {named.cluster}")
         run = replace(run, cluster=named.cluster)
+        least = named.blocking_from
+        if run.blocking_launches is None and least is not None and (run.devices or 0) >= least:
+            notes.assume("words", "the host waits for every kernel, as runs of this size did there")
+            run = replace(run, blocking_launches=True)
     words = network_in(row.network)
     tiers = tiers_of(run, device)
     if len(tiers) != 2:  # a torus has no nodes

@@ -12,10 +12,18 @@ from Estimator.devices.operator_cost import DeviceModel
 from Estimator.hardware_files import load_cluster
 from Estimator.plans.degrees import UniformPlan
 from GraphExtractor import extract
-from GraphExtractor.graph import AS_TRACED, Keeping, LayerGraph, ModelGraph, Recompute
+from GraphExtractor.graph import (
+    AS_TRACED,
+    Keeping,
+    LayerGraph,
+    ModelGraph,
+    OperatorKind,
+    Recompute,
+)
 from GraphExtractor.models.registry import canonical_name
 from phaze_common.errors import InputError
 from phaze_common.recompute_modules import (
+    BETWEEN_PRODUCTS,
     BY_OPERATOR,
     RecomputedModules,
     known_modules,
@@ -120,3 +128,16 @@ def test_modules_are_written_in_one_order_without_those_within_others() -> None:
     assert known_modules(["core_attn"]) == ("selective", ())
     assert known_modules(["mhc"]) == ("none", ("mhc",))
     assert known_modules(["mlp", "mhc"]) == ("mlp", ("mhc",))
+
+
+def test_between_products_all_but_results_of_products_is_made_again() -> None:
+    """Kept are the block's input and the results of q, k, v, o, gate and up; that of down is in the
+    input of the next block, and attention runs again."""
+    block, width = block_of(LLAMA), HIDDEN // HEADS
+    products = HIDDEN + 2 * KEYS * width + HIDDEN + 2 * FFN
+    kept = 2 * TOKENS * (HIDDEN + products)
+    tables = 2 * 2 * TOKENS * width  # cosines and sines, which all blocks share
+    assert block.saved_under(BETWEEN_PRODUCTS) == pytest.approx(kept + tables, abs=4096)
+    (module,) = block.again(BETWEEN_PRODUCTS)
+    kinds = {each.kind for each in module.operators}
+    assert OperatorKind.GEMM not in kinds and OperatorKind.ATTENTION in kinds

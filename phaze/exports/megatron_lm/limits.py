@@ -39,7 +39,12 @@ from phaze_common.choices import (
     StageCuts,
     TensorLayout,
 )
-from phaze_common.recompute_modules import BY_OPERATOR, RecomputedModules, RecomputeModule
+from phaze_common.recompute_modules import (
+    BETWEEN_PRODUCTS,
+    BY_OPERATOR,
+    RecomputedModules,
+    RecomputeModule,
+)
 
 # columns of products (Transformer Engine, assert_dim_for_fp8_exec); rows have to be a multiple of 8
 FP8_MULTIPLE = 16
@@ -169,7 +174,7 @@ def _experts(launch: Launch) -> Refusals:
 
 
 def _recomputed(launch: Launch) -> Refusals:
-    if launch.degrees.recompute == BY_OPERATOR:
+    if launch.degrees.recompute in (BY_OPERATOR, BETWEEN_PRODUCTS):
         what = "it recomputes modules, not operator by operator"
         yield unsupported(what, recompute=Recompute.SELECTIVE.value)
 

@@ -304,3 +304,38 @@ def test_gradients_are_added_up_where_the_framework_uses_kernels_for_it() -> Non
     assert moved["megatron_2021"] == pytest.approx(
         6e9 / (MEMORY.bandwidth.value * MEMORY.efficiency.value)
     )
+
+
+def test_heads_whose_rows_start_anywhere_are_multiplied_without_tensor_cores() -> None:
+    """Rows of 108 elements of two bytes start at no multiples of 16 bytes, of 104 they do."""
+    unaligned = DEVICE.matrix.unaligned
+    assert unaligned is not None
+
+    def seconds(width: int, core_attention: bool = True) -> float:
+        scores = Gemm(batch=16, m=512, k=width, n=512)
+        made = operator(
+            OperatorKind.GEMM,
+            gemms=(scores,),
+            reads=(tensor(16, 512, width), tensor(16, width, 512)),
+            writes=(tensor(16, 512, 512),),
+            core_attention=core_attention,
+        )
+        return model_of().operator_time(made).arithmetic_s
+
+    assert seconds(108) == pytest.approx(2 * 16 * 512 * 512 * 108 / unaligned.value)
+    assert seconds(104) < seconds(112) < seconds(108) / 3
+    assert seconds(108, core_attention=False) <= seconds(112, core_attention=False)
+
+
+def test_a_host_that_waits_for_every_kernel_issues_those_of_an_operator_one_by_one() -> None:
+    software = load_software("megatron_2021")
+    assert software.blocked_issue is not None
+    for blocks, issue in ((False, 0.0), (True, software.blocked_issue.value)):
+        model = DeviceModel(DEVICE, replace(software, blocks=blocks), "float16")
+        made = operator(
+            OperatorKind.GEMM,
+            gemms=(Gemm(batch=1, m=512, k=512, n=512),),
+            reads=(tensor(512, 512), tensor(512, 512)),
+            writes=(tensor(512, 512),),
+        )
+        assert model.operator_time(made).launch_s == pytest.approx(GAP_S + issue)

@@ -16,7 +16,7 @@ from Estimator.plans.groups import layer_groups
 from Estimator.plans.iteration import price_iteration
 from Estimator.plans.rates import device_machine
 from Estimator.plans.results import Iteration
-from phaze_common.choices import Precision
+from phaze_common.choices import Precision, Recompute
 from tests.builders.training_cases import graph_for, plan_of
 
 FSDP, DEEPSPEED = load_software("pytorch_fsdp"), load_software("megatron_deepspeed_bf16")
@@ -71,6 +71,24 @@ def test_copies_of_gathered_weights_take_their_traffic() -> None:
     bandwidth = DeviceModel(load_device("a100_80gb"), FSDP, "bfloat16").stream_bytes_per_s
     assert shown == pytest.approx(late.micro_batches * 2 * 6.0 * parameters / bandwidth, rel=1e-9)
     assert none.iteration_s < some.iteration_s <= none.iteration_s + shown * (1 + 1e-9)
+
+
+def test_parts_of_every_device_keep_the_host_and_large_layers_are_gathered_once_more() -> None:
+    """Four collectives a layer and pass; the layers here have more than a thousand parameters."""
+    late = replace(plan(3), overlap_gradients=False)
+    base = replace(FSDP, sharding=None)
+    of = replace(sharded(1.0, 0.0).sharding, collectives=Quantity(4.0, "count", "test"))
+    apart = replace(FSDP, sharding=replace(of, part=Quantity(1e-5, "s", "test")))
+    once = priced(late, replace(FSDP, sharding=of))
+    layers = len(graph_for(late).sequence)
+    added_s = priced(late, apart).iteration_s - once.iteration_s
+    # of gathers in both passes and of scattered gradients, by eight devices
+    assert added_s == pytest.approx(late.micro_batches * layers * 3 * 4 * 8 * 1e-5, rel=1e-6)
+    assert priced(late, base).iteration_s < once.iteration_s  # each of them starts anew
+    small = replace(FSDP, sharding=replace(of, live=Quantity(1e3, "count", "test")))
+    assert priced(late, small).iteration_s == once.iteration_s  # nothing is recomputed
+    again = replace(late, recompute=Recompute.FULL)
+    assert priced(again, small).iteration_s > priced(again, replace(FSDP, sharding=of)).iteration_s
 
 
 def test_gradients_that_are_reduced_whole_take_longer_and_those_kept_twice_more_memory() -> None:
