@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from phaze.settings.launched import LaunchReading
     from phaze.studies.explain.features import FeatureChange, PlanFeatures
+    from phaze.studies.explain.worst_load import MostLoad
 
 ROUNDS = "changes number formats"
 
@@ -35,6 +36,7 @@ def features_json(found: PlanFeatures, launch: LaunchReading | None = None) -> s
         "together": plain(found.together),
         "impossible": plain(found.impossible),
         "without_effect": found.without_effect,
+        "most_load": plain(found.most_load),
     }
     return json.dumps(whole, indent=2)
 
@@ -85,9 +87,20 @@ def _plan_table(found: PlanFeatures) -> Table:
         "iteration": f"{number(iteration.iteration_s, FINE_DIGITS)} s",
         "memory of the fullest stage": fullest_memory_text(*used),
     }
+    if found.most_load is not None:
+        rows["memory lasts to"] = _load_text(found.most_load)
     if found.without_effect:
         rows["without effect here"] = ", ".join(found.without_effect)
     if found.impossible:
         some = (f"{each.key} {each.instead}" for each in found.impossible)
         rows["not possible here"] = f"{', '.join(some)} (--format json says why)"
     return panel(f"{label(evaluation.plan.model)} under {hardware.software}", rows)
+
+
+def _load_text(most: MostLoad) -> str:
+    if most.every:
+        return "any routing, all tokens on one device of each expert-parallel group too"
+    return (
+        f"{most.load:g} times the mean of tokens on the busiest device of an expert-parallel group "
+        "(--expert-load)"
+    )

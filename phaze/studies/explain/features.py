@@ -15,6 +15,7 @@ from phaze.settings.checks import check_request
 from phaze.settings.problem import single_plan
 from phaze.settings.request import Request
 from phaze.studies.evaluation import Evaluation, evaluated
+from phaze.studies.explain.worst_load import MostLoad, most_load
 from phaze_common.errors import InputError
 from phaze_common.progress import Progress, SilentProgress
 from phaze_common.text_in_files import TextInFiles
@@ -54,6 +55,7 @@ class PlanFeatures:
     that help most, each made where those before it are; none of them changes number formats.
     ``impossible`` are those that the model, the device or the plan does not allow;
     ``without_effect`` are keys of features that change neither time nor memory of this plan.
+    ``most_load`` is how uneven routing may become.
     """
 
     plan: Evaluation
@@ -61,6 +63,7 @@ class PlanFeatures:
     together: tuple[FeatureChange, ...]
     impossible: tuple[FeatureChange, ...]
     without_effect: tuple[str, ...]
+    most_load: MostLoad | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +97,7 @@ def plan_features(request: Request, progress: Progress | None = None) -> PlanFea
         tuple(_together(plan.iteration, tried)),
         tuple(each.change for each in tried if each.iteration is None),
         tuple(dict.fromkeys(key for key in possible if key not in changing)),
+        most_load(request, plan),
     )
 
 

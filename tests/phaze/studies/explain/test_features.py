@@ -99,3 +99,23 @@ def test_what_does_not_go_together(
 ) -> None:
     assert phaze.main(["explain", *words]) == 2
     assert capsys.readouterr().err.startswith(f"phaze: {message}")
+
+
+def test_memory_lasts_to_the_load_that_is_told_and_no_further(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = "gptmoe:layers=2,hidden=1024,heads=16,ffn=4096,experts=8,chosen=2,vocabulary=1024"
+    words = f"--model {model} --sequence-length 2048 --device a100_80gb --dp 8 --ep 8 --quiet"
+    plan = [*words.split(), "--micro-batch-size", "96", "--global-batch-size", "768"]
+    most = answer(capsys, "explain", *plan, "--output", folder)["most_load"]
+    assert not most["every"] and 1 < most["load"] < 8
+
+    for load, status, said in (
+        (most["load"], 0, "feasible"),
+        (most["load"] + 0.05, 3, "infeasible"),
+    ):
+        asked = *plan, "--expert-load", load, "--output", folder
+        assert answer(capsys, "evaluate", *asked, status=status)["status"] == said
+    small = [*words.split(), "--micro-batch-size", "1", "--global-batch-size", "8"]
+    most = answer(capsys, "explain", *small, "--output", folder)["most_load"]
+    assert most == {"load": 8.0, "every": True}
