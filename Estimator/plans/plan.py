@@ -35,8 +35,11 @@ COUNTS = (
     "panels",
     "interleave",
     "shard_groups",
+    "sites",
+    "outer_steps",
 )
-WHERE_STATED = frozenset({"offload", "cuda_graphs", *FORMAT_KEYS})
+OF_SITES = ("sites", "outer_steps", "site_gbit_per_s", "outer_dtype")
+WHERE_STATED = frozenset({"offload", "cuda_graphs", *OF_SITES, *FORMAT_KEYS})
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,8 @@ def check_header(document: object, source: str) -> None:
 def plan_mapping(plan: UniformPlan) -> dict[str, Any]:
     """The plan by the keys of its settings, as plain values; a file of it is the same plan.
 
-    Of what is offloaded, CUDA graphs and number formats only plans tell that say something of them.
+    Of what is offloaded, CUDA graphs, sites and number formats only plans tell that say something
+    of them.
     """
     found = {each.key: each.of(plan) for each in PLAN_AXES}
     found |= {"layout": plan.layout.value, "offload": list(plan.offload.terms)}
@@ -258,6 +262,10 @@ def check_plan(plan: UniformPlan) -> None:
             f"group_order is {plan.group_order}, which does not say where whole experts lie (etp "
             f"{plan.etp} of tp {plan.tp}); give {GroupOrder.DATA_INNER} or "
             f"{GroupOrder.PIPELINE_INNER}"
+        )
+    if not plan.site_gbit_per_s > 0.0:
+        raise InputError(
+            f"site_gbit_per_s is {plan.site_gbit_per_s}; give a bandwidth above 0, in Gbit/s"
         )
     if plan.dp % plan.shard_groups:
         raise InputError(
