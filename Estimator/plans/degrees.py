@@ -24,6 +24,7 @@ from phaze_common.choices import (
     GroupOrder,
     KeyExchange,
     LayoutName,
+    MomentDtype,
     OffloadKind,
     Optimizer,
     PipelineSchedule,
@@ -317,6 +318,60 @@ class Degrees(Layout):
             usual=1,
         ),
     ] = 1
+    sites: Annotated[
+        int,
+        Axis(
+            "sites that each train by such a plan of their own and add up what they learned every "
+            "outer_steps (DiLoCo): everything else here is of one of them",
+            "1",
+            most=4096,
+            modes=EVALUATE,
+            hardware=Hardware.DEVICES,
+            title="sites",
+            phrase="{} sites",
+            values=int,
+            usual=1,
+        ),
+    ] = 1
+    outer_steps: Annotated[
+        int,
+        Axis(
+            "iterations of each site from one exchange with the others to the next",
+            "500",
+            most=2**20,
+            modes=EVALUATE,
+            hardware=Hardware.DEVICES,
+            title="iterations between exchanges of sites",
+            values=int,
+            usual=500,
+        ),
+    ] = 500
+    site_gbit_per_s: Annotated[
+        float,
+        Axis(
+            "what a site has of the network to the others, Gbit/s each way",
+            "10",
+            least=0.001,
+            most=2**20,
+            modes=EVALUATE,
+            hardware=Hardware.DEVICES,
+            title="Gbit/s between sites",
+            values=float,
+            usual=10.0,
+        ),
+    ] = 10.0
+    outer_dtype: Annotated[
+        MomentDtype,
+        Axis(
+            "number format of what sites exchange",
+            "fp32",
+            modes=EVALUATE,
+            hardware=Hardware.DEVICES,
+            title="format between sites",
+            values=MomentDtype,
+            usual=MomentDtype.FP32,
+        ),
+    ] = MomentDtype.FP32
     offload: Annotated[
         Offload,
         Axis(

@@ -78,4 +78,5 @@ def _neither_s(priced: PricedPlan, breakdown: Breakdown) -> dict[str, float]:
         "host_communication_s": priced.step_waiting_s,
         "bubble_s": breakdown.bubble_s,
         "optimizer_s": breakdown.optimizer_s,
+        "site_communication_s": breakdown.site_communication_s,
     }

@@ -241,7 +241,7 @@ def _rates(
         shown_part=shown + (1.0 - hides) * (1.0 - shown),
         hidden_part=np.where(within_first_tier, near.hidden_part, beyond.hidden_part),
         resident_bytes=policy.resident_bytes(sharers, shape.offload),
-        step_s=policy.step_s(sharers, machine.stream_bytes_per_s),
+        step_s=policy.step_s(sharers, machine.stream_bytes_per_s, plans.devices[:, None]),
         wide=wide[:, 0],
         matrices=orthogonalised_part(shape, sharding[:, None], sharers, machine),
         start_s=start_s(machine, plans.pp > 1),

@@ -35,8 +35,11 @@ COUNTS = (
     "panels",
     "interleave",
     "shard_groups",
+    "sites",
+    "outer_steps",
 )
-WHERE_STATED = frozenset({"offload", "cuda_graphs", *FORMAT_KEYS})
+OF_SITES = ("sites", "outer_steps", "site_gbit_per_s", "outer_dtype")
+WHERE_STATED = frozenset({"offload", "cuda_graphs", *OF_SITES, *FORMAT_KEYS})
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,8 @@ def check_header(document: object, source: str) -> None:
 def plan_mapping(plan: UniformPlan) -> dict[str, Any]:
     """The plan by the keys of its settings, as plain values; a file of it is the same plan.
 
-    Of what is offloaded, CUDA graphs and number formats only plans tell that say something of them.
+    Of what is offloaded, CUDA graphs, sites and number formats only plans tell that say something
+    of them.
     """
     found = {each.key: each.of(plan) for each in PLAN_AXES}
     found |= {"layout": plan.layout.value, "offload": list(plan.offload.terms)}
@@ -259,6 +263,30 @@ def check_plan(plan: UniformPlan) -> None:
             f"{plan.etp} of tp {plan.tp}); give {GroupOrder.DATA_INNER} or "
             f"{GroupOrder.PIPELINE_INNER}"
         )
+    _check_shares(plan)
+    if plan.group_order is GroupOrder.TIERS:
+        raise InputError(
+            f"group_order tiers stands for many plans; give one of them, such as {EXAMPLE}"
+        )
+    check_schedule(plan.schedule, plan.pp, plan.interleave, plan.micro_batches)
+    if not 0 <= plan.zero_stage <= 3:
+        raise InputError(f"zero_stage is {plan.zero_stage}; it must be 0, 1, 2 or 3")
+    if plan.stage_layers is not None and (
+        len(plan.stage_layers) != plan.chunks or min(plan.stage_layers) < 1
+    ):
+        raise InputError(
+            f"stage_layers has {len(plan.stage_layers)} entries {list(plan.stage_layers)}; give "
+            f"{plan.chunks} positive numbers, "
+            f"one per pipeline stage{' and chunk' if plan.interleave > 1 else ''}"
+        )
+
+
+def _check_shares(plan: UniformPlan) -> None:
+    """Refuse groups of shards that its replicas do not make, and sites without a network."""
+    if not plan.site_gbit_per_s > 0.0:
+        raise InputError(
+            f"site_gbit_per_s is {plan.site_gbit_per_s}; give a bandwidth above 0, in Gbit/s"
+        )
     if plan.dp % plan.shard_groups:
         raise InputError(
             f"shard_groups is {plan.shard_groups}, which does not divide dp {plan.dp}; give a "
@@ -278,19 +306,4 @@ def check_plan(plan: UniformPlan) -> None:
         raise InputError(
             f"shard_groups is {plan.shard_groups}, which does not divide the "
             f"{plan.divided_copies(plan.copies)} devices with the same experts; lower it or ep"
-        )
-    if plan.group_order is GroupOrder.TIERS:
-        raise InputError(
-            f"group_order tiers stands for many plans; give one of them, such as {EXAMPLE}"
-        )
-    check_schedule(plan.schedule, plan.pp, plan.interleave, plan.micro_batches)
-    if not 0 <= plan.zero_stage <= 3:
-        raise InputError(f"zero_stage is {plan.zero_stage}; it must be 0, 1, 2 or 3")
-    if plan.stage_layers is not None and (
-        len(plan.stage_layers) != plan.chunks or min(plan.stage_layers) < 1
-    ):
-        raise InputError(
-            f"stage_layers has {len(plan.stage_layers)} entries {list(plan.stage_layers)}; give "
-            f"{plan.chunks} positive numbers, "
-            f"one per pipeline stage{' and chunk' if plan.interleave > 1 else ''}"
         )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from Estimator.devices.software import Software
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import NOTHING, Offload
+from Estimator.plans.outer_step import STATE_BYTES, STEP_BYTES, OuterStep
 from Estimator.plans.state_bytes import OptimizerState, StateBytes
 from Estimator.plans.state_formats import AS_USUAL, StateFormats
 from phaze_common.choices import Precision, StateDtype
@@ -32,6 +33,7 @@ class TrainingPolicy:
 
     state: StateBytes
     zero_stage: int | IntArray
+    outer: OuterStep | None = None
 
     def resident_bytes(self, copies: IntArray, offload: Offload = NOTHING) -> FloatArray:
         """Weight, gradient and optimizer bytes each of ``copies`` devices keeps per parameter
@@ -45,6 +47,8 @@ class TrainingPolicy:
             + gradient * (1.0 - offload.gradients)
             + state * (1.0 - offload.optimizer)
         )
+        if self.outer is not None:
+            kept = kept + STATE_BYTES * self.updated_part(copies)
         return kept
 
     def parts_bytes(self, copies: IntArray) -> FloatArray:
@@ -79,9 +83,22 @@ class TrainingPolicy:
         part: FloatArray = np.where(self.zero_stage >= 1, 1.0 / copies, 1.0)
         return part
 
-    def step_s(self, copies: IntArray, bandwidth_bytes_per_s: float) -> FloatArray:
-        """Seconds per parameter of the memory-bound step on each of ``copies`` devices."""
-        return self.state.step / bandwidth_bytes_per_s * self.updated_part(copies)
+    def step_s(
+        self, copies: IntArray, bandwidth_bytes_per_s: float, devices: IntArray
+    ) -> FloatArray:
+        """Seconds per parameter of the memory-bound step on each of ``copies`` among the
+        ``devices`` of a plan, with an iteration's part of an outer one."""
+        step_s = self.state.step / bandwidth_bytes_per_s * self.updated_part(copies)
+        return step_s + self.outer_s(copies, bandwidth_bytes_per_s, devices)
+
+    def outer_s(
+        self, copies: IntArray, bandwidth_bytes_per_s: float, devices: IntArray
+    ) -> FloatArray:
+        """Of ``step_s`` the outer step's."""
+        if self.outer is None:
+            return np.zeros(np.shape(copies))
+        step_s = STEP_BYTES / bandwidth_bytes_per_s * self.updated_part(copies) / self.outer.steps
+        return step_s + self.outer.exchange_s(copies, devices)
 
     @property
     def whole_bytes(self) -> FloatArray:
@@ -125,7 +142,8 @@ def policy_under(
     """How ``plan`` trains as ``software`` keeps gradients, or under another ZeRO stage."""
     zero = plan.sharding if zero_stage is None else zero_stage
     state = training_policy(plan.optimizer, 0, plan.precision, plan.state_formats).state
-    return TrainingPolicy(state.under(software, plan.precision, plan.state_formats), zero)
+    state = state.under(software, plan.precision, plan.state_formats)
+    return TrainingPolicy(state, zero, OuterStep.of(plan))
 
 
 def check_formats(plan: UniformPlan) -> None:

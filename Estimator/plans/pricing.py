@@ -25,6 +25,7 @@ from Estimator.plans.many_rates import plan_rates
 from Estimator.plans.pipeline.schedule import PipelineCosts, PipelineSchedule
 from Estimator.plans.pipeline.simulation import held_bytes, simulate
 from Estimator.plans.plan import check_cluster, check_plan
+from Estimator.plans.policy import policy_under
 from Estimator.plans.rates import Machine, Messages, whole_bytes
 from Estimator.plans.stage_price import (
     PRICE_FIELDS,
@@ -35,6 +36,7 @@ from Estimator.plans.stage_price import (
     price_stages,
 )
 from Estimator.plans.stage_totals import Order, StageSizes, StageTimes, chunk_sizes, chunk_times
+from Estimator.plans.uniform_plans import UniformPlans
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -201,7 +203,17 @@ class PricedPipeline(ABC):
     @property
     def step_waiting_s(self) -> float:
         """What of ``step_s`` is waiting for the host."""
-        return float(self.prices.step_waiting_s[self.prices.step_s.argmax()])
+        return float(self.prices.step_waiting_s[self.slowest_step])
+
+    @property
+    def slowest_step(self) -> int:
+        """The stage whose step takes longest."""
+        return int(self.prices.step_s.argmax())
+
+    @property
+    def outer_s(self) -> float:
+        """What of ``step_s`` is an iteration's part of an outer step of several sites."""
+        return 0.0
 
     @cached_property
     def host_bytes(self) -> FloatArray:
@@ -371,6 +383,18 @@ class PricedPlan(PricedPipeline):
             )
 
         return parts(costs.forward), parts(costs.recompute), parts(costs.backward)
+
+    @property
+    def outer_s(self) -> float:
+        """What of ``step_s`` is an iteration's part of an outer step of several sites."""
+        if self.plan.sites == 1:
+            return 0.0
+        plans, held = UniformPlans.of(self.plan, False), self.parameters_of(self.slowest_step)
+        policy = policy_under(self.machine.software, self.plan)
+        each_s = policy.outer_s(
+            plans.sharers[0], self.machine.stream_bytes_per_s, plans.devices[:1]
+        )
+        return float(each_s @ np.array([held.dense, held.experts]))
 
     def parameters_of(self, stage: int) -> StageParameters:
         """Parameters on a device of ``stage``, by how many devices hold the same."""

@@ -51,6 +51,7 @@ class Breakdown:
     hidden_tensor_communication_s: float  # beside computation, in none of the others
     hidden_data_communication_s: float  # beside computation, in none of the others
     host_communication_s: float = 0.0
+    site_communication_s: float = 0.0  # outer steps of several sites, an iteration's part
     hidden_host_communication_s: float = 0.0  # beside computation, in none of the others
     hidden_expert_communication_s: float = 0.0  # beside computation, in none of the others
 

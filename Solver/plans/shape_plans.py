@@ -215,7 +215,9 @@ class ShapePlans:
             policy = policy_under(software, shape, zero)
             here = self.plans.sharding == zero
             resident[here] = policy.resident_bytes(copies[here], shape.offload)
-            step[here] = policy.step_s(copies[here], self.machine.stream_bytes_per_s)
+            step[here] = policy.step_s(
+                copies[here], self.machine.stream_bytes_per_s, self.plans.devices[here]
+            )
         return resident, step
 
     @property

@@ -130,4 +130,6 @@ class Exporter:
 
     def unsupported(self, launch: Launch) -> UnsupportedPlan | None:
         """What of ``launch`` the program cannot be told, the first of it; None where all can be."""
+        if launch.degrees.sites > 1:
+            return unsupported("it starts one site, not several with an outer step", sites=1)
         return next((found for refusal in self.refusals for found in refusal(launch)), None)

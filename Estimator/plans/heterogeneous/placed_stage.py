@@ -62,6 +62,8 @@ def placed_stages(plan: Plan, names: Sequence[str]) -> tuple[PlacedStage, ...]:
             f"the stages of the plan differ, and it has {given}; give interleave 1 and "
             "group_order data_inner"
         )
+    if any(stage.degrees.sites > 1 for stage in plan.stages):
+        raise InputError("the stages of the plan differ, and it is of several sites; give sites 1")
     places = plan.layer_places(names)
     stages: list[PlacedStage] = []
     for number, stage in enumerate(plan.stages):

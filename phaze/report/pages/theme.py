@@ -40,6 +40,7 @@ _COLOURS = {  # by role: light, dark
     "expert": ("#8c2d5a", "#d774a8"),
     "sync": ("#cc5566", "#e27b89"),
     "host": ("#8a6d3b", "#b8965a"),
+    "site": ("#2f7f86", "#6cc3c9"),
     "optimizer": ("#7b4f9d", "#b08ad0"),
     "bubble": ("#d3d8de", "#3b434c"),
     "launch": ("#8c8c6e", "#b3b394"),

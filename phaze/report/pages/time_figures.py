@@ -30,6 +30,7 @@ TERMS = {  # colours of the parts of an iteration, by role
     "pipeline_communication": "transfer",
     "data_communication": "sync",
     "host_communication": "host",
+    "site_communication": "site",
     "bubble": "bubble",
     "optimizer": "optimizer",
 }

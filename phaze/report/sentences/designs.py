@@ -47,6 +47,7 @@ PARTS = {
     "pipeline_communication": "pipeline communication",
     "data_communication": "data-parallel communication",
     "host_communication": "host communication",
+    "site_communication": "outer steps of the sites",
     "bubble": "bubble",
     "optimizer": "optimizer",
 }
