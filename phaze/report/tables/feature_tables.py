@@ -85,9 +85,26 @@ def _plan_table(found: PlanFeatures) -> Table:
         "iteration": f"{number(iteration.iteration_s, FINE_DIGITS)} s",
         "memory of the fullest stage": fullest_memory_text(*used),
     }
+    if iteration.status is Status.INFEASIBLE and not found.together:
+        rows["what helps"] = _no_single_change(found)
     if found.without_effect:
         rows["without effect here"] = ", ".join(found.without_effect)
     if found.impossible:
         some = (f"{each.key} {each.instead}" for each in found.impossible)
         rows["not possible here"] = f"{', '.join(some)} (--format json says why)"
     return panel(f"{label(evaluation.plan.model)} under {hardware.software}", rows)
+
+
+def _no_single_change(found: PlanFeatures) -> str:
+    """That no change makes a plan fit, which comes nearest, and what else may."""
+    capacity = found.plan.machine.memory_bytes
+    sized = [each for each in found.changes if each.memory_bytes is not None]
+    least = min(sized, key=lambda each: each.memory_bytes or 0.0, default=None)
+    nearest = ""
+    if least is not None and least.memory_bytes is not None:
+        sizes = f"{least.memory_bytes / GIB:,.1f} of {capacity / GIB:,.1f} GiB"
+        nearest = f"; {least.title} {least.instead} comes nearest, with {sizes}"
+    return (
+        f"no change of one feature makes the plan fit{nearest}: change its degrees or its "
+        "micro-batch, or let evaluate --best search a plan"
+    )
