@@ -102,10 +102,10 @@ def evaluate_many(plans: pd.DataFrame | Mapping[str, Any], **settings: Any) -> p
         grid = pandas.DataFrame({"tp": 8, "pp": [8, 16], "dp": [8, 4], "micro_batch_size": 1})
         evaluate_many(grid, model="megatron-175b", device="a100_80gb", global_batch_size=512)
 
-    Columns of ``plans``, a DataFrame or mapping of lists: layout, tp, tp2, panels, cp, exchange,
-    ep, pp, dp, micro_batch_size, interleave, zero_stage, recompute, sequence_parallel, group_order,
-    overlap_gradients, overlap_tensor, global_batch_size; what is left out is 1, none or the
-    framework's (panels those of ``evaluate``), and the global batch that of ``settings``. Blocks
+    Columns of ``plans``, a DataFrame or mapping of lists, are the axes that searches compare
+    (``phaze.settings.plan_table.COLUMNS``: layout, tp, ep, etp, dispatcher and others; one that is
+    unknown is refused with the list of all) and global_batch_size; what is left out is 1, none or
+    the framework's (panels those of ``evaluate``), the global batch that of ``settings``. Blocks
     are balanced over stages as Megatron-LM does. ``settings`` are those of ``study`` that say model
     and hardware, with a ``device`` or a ``chip``. Each plan uses as many devices of the cluster as
     its degrees need; where ``devices`` are given, all plans use just so many, and a dp that is left

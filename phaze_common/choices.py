@@ -91,6 +91,13 @@ class ExpertOverlap(StrEnum):
     DELAYED = "delayed"
 
     @property
+    def beside(self) -> str:
+        """What hides it, in a sentence."""
+        return {"none": "nothing", "shared": "shared experts"}.get(self.value) or (
+            "another micro-batch" + ", weight gradients delayed" * (self is ExpertOverlap.DELAYED)
+        )
+
+    @property
     def of_batches(self) -> bool:
         """Whether it is another micro-batch."""
         return self in (ExpertOverlap.BATCHES, ExpertOverlap.DELAYED)

@@ -96,7 +96,8 @@ def _refused(
     if cuda_graphs and not family.cuda_graphs:
         what = "replays no CUDA graphs, since its steps are compiled whole"
         yield what, "leave --cuda-graphs out"
-    if attention is not None and attention not in family.attention:
+    shipped = {kernel for each in architectures().values() for kernel in each.attention}
+    if attention in shipped and attention not in family.attention:
         kernels = f"give {_listed(family.attention)}, or " if family.attention else ""
         yield f"has no attention kernel {attention}", f"{kernels}leave --attention-kernel out"
 

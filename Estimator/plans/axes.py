@@ -69,8 +69,15 @@ class PlanAxis:
             return ""
         value = attrgetter(self.attribute)(plan)
         nothing = attrgetter(self.attribute)(BY_ITSELF), False, "none"
-        alone = self.axis.of_degree and getattr(plan, self.axis.of_degree) == 1
-        return "" if alone or value in nothing else self.axis.phrase.format(value)
+        used = self.applies_to(plan) and value not in nothing
+        return self.axis.phrase.format(value) if used else ""
+
+    def applies_to(self, plan: UniformPlan) -> bool:
+        """Whether the plan has the degree that it is about; 2D layouts share sequences without
+        cp."""
+        degree = self.axis.of_degree
+        alone = bool(degree) and getattr(plan, degree) == 1
+        return not alone or (degree == "cp" and plan.sequence_devices > 1)
 
 
 def plain_value(value: Any) -> Any:

@@ -176,7 +176,8 @@ class Layout:
             takes_all=True,
             title="tensor parallel width of experts",
             glossary="devices that divide each expert",
-            phrase="experts over tp {}",
+            of_degree="tp",
+            phrase="whole experts (etp {})",
             decides_first=Decides.GRAPH,
             compared=True,
             usual=(ExpertWidth.SAME,),
@@ -272,8 +273,9 @@ class Degrees(Layout):
         Axis(
             "activation recomputation: of nothing, of core attention, of whole layers, or of "
             "modules by the names of Megatron-LM (core_attn, mla_up_proj, mlp, moe, moe_act, "
-            "layernorm, shared_experts), as moe_act+layernorm; second_products for all but "
-            "attention and every second product, between_products for all but products",
+            "layernorm, shared_experts), as moe_act+layernorm; second_products (torchtitan's "
+            "selective) runs all operators again but attention and every other matrix product, "
+            "between_products all but products",
             "all",
             "none",
             takes_all=True,
@@ -585,7 +587,7 @@ class PlanHeader:
             title="overlap of experts' exchange",
             feature=True,
             of_degree="ep",
-            phrase="experts' exchange beside {}",
+            phrase="experts' exchange hidden beside {0.beside}",
             of_framework=True,
             decides_first=Decides.LAYER_COSTS,
             values=tuple[ExpertOverlap, ...],

@@ -70,7 +70,9 @@ class TrainingPolicy:
         Bytes on a device, bytes that are gathered, seconds of a step, and bytes in host memory
         (``PlanRates.wide``); ``copies`` have any shape.
         """
-        whole = self.state.wider / np.where(self.zero_stage == 3, copies, 1)
+        # of what is gathered from the optimizer's own copy nothing else is kept
+        kept = self.state.wider * np.where(self.state.gathered & np.equal(self.zero_stage, 3), 0, 1)
+        whole = kept / np.where(self.zero_stage == 3, copies, 1)
         updated = self.updated_part(copies)
         written_s = (self.state.wider + 2 * self.state.more_moments) * updated
         sent, held = np.full(np.shape(copies), self.state.wider), whole * (1.0 - offload.weights)

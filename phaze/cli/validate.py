@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze.cli import mode
-from phaze.cli.exit_status import DONE
+from phaze.cli.exit_status import DONE, FAILED
 from phaze.cli.printing import print_answer
 from phaze.settings.folders import check_output, folders_of
+from phaze_common.choices import Precision
 from phaze_common.errors import InputError
 from phaze_common.files import named_file, output_file, user_path
 from phaze_common.settings import COMMAND_LINE
@@ -20,6 +21,7 @@ from phaze_common.written_files import check_replaceable
 
 if TYPE_CHECKING:
     from phaze.validation.own_plan_runs import PricedFile
+    from phaze.validation.records import ValidationReport
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +33,7 @@ TYPED_COLUMNS = (  # of ``phaze.validation.typed_run``, which help texts do not 
     "source, model (listed, or any with dimensions), family, parameters, layers, hidden, heads, "
     "kv_heads, ffn, sequence_length, vocabulary, device, devices, cluster, devices_per_node, "
     "node_bytes_per_s (of a device, between nodes), software, year, attention (flash|eager), "
-    "attention_kernel (flash_1|flash_2|flash_3|triton|cudnn), precision (fp16|bf16|fp8|fp32), "
+    f"attention_kernel (flash_1|flash_2|flash_3|triton|cudnn), precision ({'|'.join(Precision)}), "
     "optimizer (adam|sgd|sgd_momentum|muon), "
     "gradient_bytes (2|4), moment_dtype (fp32|bf16|fp16|fp8), main_weight_dtype "
     "(fp32|bf16|fp16), fp8_weights, offloaded_activations (a fraction), overlap_gradients, "
@@ -124,7 +126,20 @@ def run(command: Validate) -> int:
 
         draw(report, picture)
         logger.info("predicted against measured times are drawn in %s", picture)
-    return DONE
+    return _status(report)
+
+
+def _status(report: ValidationReport) -> int:
+    """Done where half of the lines were priced at least; else that is said, and it failed."""
+    priced, skipped = report.overall.rows, report.overall.skipped
+    if skipped <= priced:
+        return DONE
+    logger.warning(
+        "%d of %d lines were priced; the table 'skipped' has the reason for each of the others",
+        priced,
+        priced + skipped,
+    )
+    return FAILED
 
 
 def _operators(

@@ -139,7 +139,7 @@ READERS = (
     Reader(
         "Megatron Bridge",
         lambda content: nemo_reading.recognises_python(content.text),
-        lambda content: nemo_reading.read_python(content.text),
+        lambda content: nemo_reading.read_python(content.text, content.name),
     ),
     Reader(
         "torchtitan",

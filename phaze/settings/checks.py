@@ -338,6 +338,12 @@ def _check_experts(request: Request, families: Mapping[str, ModelFamily]) -> Non
     """Refuse expert parallel degrees that no plan can have: they divide dp x cp, and tp with whole
     experts."""
     experts = math.gcd(*(family.experts for family in families.values()))
+    load, widest = request.plan.expert_load, max(request.plan.ep)
+    if 1 < widest < load:
+        raise InputError(
+            f"expert_load is {load:g}, but where ep {widest} devices share the tokens the busiest "
+            f"gets {widest} times the mean at most; lower it"
+        )
     odd = [ep for ep in request.plan.ep if experts % ep]
     if 1 in request.plan.ep and not odd:
         return

@@ -18,10 +18,12 @@ from Estimator.plans.rates import Machine
 from Estimator.plans.results import Iteration, TimeInterval
 from Estimator.profiled.sources import SourceCounts
 from GraphExtractor.graph import ModelGraph, Recompute
+from GraphExtractor.models.registry import find_model
 from GraphExtractor.storage import load_or_extract
 from phaze.settings.problem import hardware_of, hardware_report, memory_sizes, single_plan
 from phaze.settings.request import Request, StatedChunks, StatedStages
 from phaze.studies.prediction_errors import time_intervals
+from phaze.studies.unused_settings import unused_settings
 from phaze_common.errors import InputError
 from Solver.results import HardwareReport
 
@@ -44,6 +46,7 @@ class Evaluation:
     placement: Placement | None = None
     by_bytes: tuple[PricedByBytes, ...] = ()
     output: Path | None = None
+    without_effect: tuple[str, ...] = ()  # settings that are about nothing the plan has, and why
 
     @property
     def time_intervals(self) -> tuple[TimeInterval, ...]:
@@ -161,7 +164,10 @@ def evaluation_of(request: Request, plan: PreparedPlan) -> Evaluation:
     whole = Plan.uniform(degrees, model, request.workload.sequence_length[0], chunks)
     on_machine = hardware_report(request), plan.machine, iteration
     of_costs = plan.price_sources, plan.placement, plan.by_bytes
-    return Evaluation(whole, degrees, *on_machine, *of_costs, output=request.output.output)
+    experts, software = find_model(model).experts, plan.machine.software
+    unused = tuple(unused_settings(degrees, graph, software, experts))
+    found = Evaluation(whole, degrees, *on_machine, *of_costs, without_effect=unused)
+    return replace(found, output=request.output.output)
 
 
 def _as_stated(

@@ -57,11 +57,12 @@ class AxisEffects:
 
 
 def controlled_pairs(runs: Sequence[RunResult]) -> tuple[ControlledPair, ...]:
-    """Every pair among ``runs`` that were predicted, in the order of the file."""
+    """Every pair among ``runs`` that were predicted, in the order of the file; of runs that repeat
+    a plan the one in the middle counts."""
     known = [run for run in runs if run.predicted_s and run.measured_s and run.plan]
     found = []
     for _, same in groupby(sorted(known, key=_circumstances), key=_circumstances):
-        for one, other in combinations(list(same), 2):
+        for one, other in combinations(_once_each(same), 2):
             pair = _pair(one, other)
             found += [] if pair is None else [pair]
     return tuple(sorted(found, key=attrgetter("lines")))
@@ -82,6 +83,21 @@ def effects(pairs: Iterable[ControlledPair]) -> tuple[AxisEffects, ...]:
         )
         for key, some in by_key.items()
     )
+
+
+def off_first(pairs: Iterable[ControlledPair]) -> list[ControlledPair]:
+    """The pairs whose effect is predicted worst first: of the wrong direction, then far off."""
+    return sorted(pairs, key=lambda each: (each.sign_right, -abs(each.predicted - each.measured)))
+
+
+def _once_each(runs: Iterable[RunResult]) -> list[RunResult]:
+    """One run of each plan: the middle one of its times."""
+    by_plan = dict[tuple[str, ...], list[RunResult]]()
+    for run in runs:
+        values = tuple(str(axis.of(_plan(run).degrees)) for axis in PLAN_AXES)
+        by_plan.setdefault(values, []).append(run)
+    ordered = (sorted(same, key=lambda run: run.measured_s or 0.0) for same in by_plan.values())
+    return [same[(len(same) - 1) // 2] for same in ordered]
 
 
 def _circumstances(run: RunResult) -> tuple[object, ...]:

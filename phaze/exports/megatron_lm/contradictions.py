@@ -47,7 +47,7 @@ def _refused(flags: Flags, ep: int, zero_stage: object) -> Iterator[tuple[str, s
     overlap = OverlapSwitches(*map(flags.has, (BATCHES, DELAYED, SHARED)))
     for name, what in overlap.refused(
         whole_blocks=own and whole,
-        experts_again=own and "moe" in flags.words("recompute-modules"),
+        experts_again=own and "moe" in flags.listed("recompute-modules"),
         gathers=gathers,
         ep=ep,
     ):

@@ -121,6 +121,10 @@ class Flags:
         self.asked.add(name)
         return self.values.get(name, ())
 
+    def listed(self, name: str) -> tuple[str, ...]:
+        """The names that follow a flag, one behind another or as a list in brackets."""
+        return tuple(re.findall(r"[^\s\[\]()',\"]+", " ".join(self.words(name))))
+
     def text(self, name: str, default: str = "") -> str:
         """What follows a flag; the first word of several.
 

@@ -47,8 +47,9 @@ class Known:
             return None
         if kind is KeyKind.UNKNOWN:
             return near_name(plain, self.read)
-        every = self.names.keys() | _taken_values().keys()
-        return near_name(plain, every)
+        if kind is not KeyKind.USUAL and not plain.startswith("moe-"):
+            return None
+        return near_name(plain, self.names.keys() | _taken_values().keys())
 
     @cached_property
     def read(self) -> frozenset[str]:

@@ -264,7 +264,7 @@ def _recompute(flags: Flags, pp: int) -> str:
     name = "recompute-granularity"
     granularity = granularity or flags.text(name, "full" if old else "none")
     method = flags.text("recompute-method", "uniform")
-    modules = flags.words("recompute-modules") or ("core_attn",)
+    modules = flags.listed("recompute-modules") or ("core_attn",)
     count = flags.number("recompute-num-layers", 1, least=0)
     if "recompute" in flags.given:
         return flags.given["recompute"]
@@ -440,7 +440,7 @@ def _cuda_graphs(flags: Flags) -> CudaGraphs:
     external, enabled = map(flags.has, ("external-cuda-graph", "enable-cuda-graph"))
     usual = older_switches(external=external, enabled=enabled)
     name = flags.named("cuda-graph-modules", "cuda-graph-scope")
-    chosen, scope = flags.text("cuda-graph-impl", usual), flags.words(name)
+    chosen, scope = flags.text("cuda-graph-impl", usual), flags.listed(name)
     found = graphs_of(chosen, scope)
     if chosen == "none" and scope:
         flags.usual[name] = "has no effect without --cuda-graph-impl"

@@ -16,7 +16,7 @@ from phaze_common.errors import InputError
 
 PATHS = ("mixed_precision", "trainer.precision", "precision", "mixed_precision.precision")
 WEIGHTS = "mixed_precision.fp8_param_gather"
-BF16_ENDS = "mixed_precision.first_last_layers_bf16"
+BF16_ENDS = ("mixed_precision.first_last_layers_bf16", "model.first_last_layers_bf16")
 FP8, FP4 = ("mixed_precision.fp8", "model.fp8"), ("mixed_precision.fp4", "model.fp4")
 FP8_KINDS = ("hybrid", "e4m3", "true")
 OF_FP8 = ("mixed_precision.fp8_recipe", "model.fp8_recipe")
@@ -98,11 +98,13 @@ def precision_of(given: GivenKeys) -> dict[str, object]:
     if precision is None:
         return {}
     ends = recipe.in_bf16 if recipe is not None and recipe.precision is precision else 0
-    if BF16_ENDS in given.content:
-        ends = 2 * given.flag(BF16_ENDS)
+    stated = [path for path in BF16_ENDS if path in given.content]
+    if stated:
+        ends = 2 * given.flag(*stated)
     if ends and precision.is_reduced:
-        path = BF16_ENDS if BF16_ENDS in given.content else _path(given)
-        given.usual[path] = f"priced with all blocks in {precision}, of which some stay in bf16"
+        given.usual[stated[0] if stated else _path(given)] = (
+            f"priced with all blocks in {precision}, of which some stay in bf16"
+        )
     weights = recipe is not None and recipe.fp8_weights
     if WEIGHTS in given.content:
         weights = given.flag(WEIGHTS)

@@ -125,6 +125,10 @@ LAYER_WISE = "optimizer.use_layer_wise_distributed_optimizer"
 CHUNKS = "model.virtual_pipeline_model_parallel_size"
 LAYOUT = "model.pipeline_model_parallel_layout"
 GATED = ("swiglu", "fast-swiglu", "geglu", "fast-geglu", "reglu", "fast-reglu")
+CONTAINER = "ConfigContainer"
+_RETURNED = re.compile(r"^def .*-> *ConfigContainer:", re.MULTILINE)
+# of a repository's name: punctuation, and what says nothing of sizes
+_PLAIN = re.compile(r"^meta-|-(base|instruct|hf)$|[^a-z0-9]")
 _REFERENCE = re.compile(r"\$\{(\.?)([A-Za-z0-9_.]+)\}")
 
 
@@ -185,7 +189,7 @@ def recognises(content: object) -> bool:
 
 def recognises_python(text: str) -> bool:
     """Whether a text may be a recipe in Python."""
-    return "ConfigContainer(" in text
+    return "ConfigContainer(" in text or _RETURNED.search(text) is not None
 
 
 def read(text: str, command_line: Mapping[str, str] | None = None) -> LaunchReading:
@@ -205,26 +209,31 @@ def read(text: str, command_line: Mapping[str, str] | None = None) -> LaunchRead
     return _reading(_referred(values), command_line)
 
 
-def read_python(text: str) -> LaunchReading:
-    """The plan of a recipe, a Python file with one function that returns a ``ConfigContainer``.
+def read_python(text: str, name: str = "") -> LaunchReading:
+    """The plan of a recipe: of a function of a Python file that returns a ``ConfigContainer``, or
+    what another file's function makes, with values of its own over it.
+
+    ``name`` is that of the function, where there are several.
 
     Raises:
-        InputError: it is no Python, or has none or several of such functions.
+        InputError: it is no Python, has none of such functions, or several and none is named.
     """
     module = Module(parsed(text), parts=PARTS)
-    returned = {name: module.returned(name) for name in module.functions()}
+    returned = {each: module.returned(each) for each in module.functions()}
     found = {
-        name: made
-        for name, made in returned.items()
-        if isinstance(made, Made) and made.name == "ConfigContainer"
+        each: made
+        for each, made in returned.items()
+        if isinstance(made, Made) and (made.name == CONTAINER or _is_common(made))
     }
+    if name in found:
+        found = {name: found[name]}
     if len(found) != 1:
         some = "none that does"
         if found:
             some = f"{len(found)} functions that do: {', '.join(list(found)[:20])}"
         raise InputError(
             "a recipe has one function that returns ConfigContainer(...), and this file has "
-            f"{some}; give one of them"
+            f"{some}; give one of them, as FILE.py:NAME"
         )
     config = next(iter(found.values()))
     config.check_told()
@@ -238,10 +247,21 @@ def read_python(text: str) -> LaunchReading:
             values[section] = _word(value.positional[0])
         elif section == "mixed_precision" and is_recipe(value.name):
             values[section] = value.name
-        values |= {f"{section}.{name}": _word(inner) for name, inner in value.values.items()}
+        values |= {f"{section}.{key}": _word(inner) for key, inner in value.values.items()}
     if "mixed_precision" in values and values["mixed_precision"] is None:
         values["mixed_precision"] = "32"
-    return _reading(values)
+    reading = _reading(values)
+    if config.name == CONTAINER:
+        return reading
+    reason = "what this function of another file says was not read"
+    key = LaunchKey(f"{config.name}()", "", KeyKind.UNKNOWN, reason)
+    return replace(reading, keys=(key, *reading.keys))
+
+
+def _is_common(made: Made) -> bool:
+    """Whether it is what a function of another file makes, with sections of a recipe."""
+    sections = (made.values.get(each) for each in ("model", "train"))
+    return made.name.lstrip("_")[:1].islower() and all(isinstance(each, Made) for each in sections)
 
 
 def _word(value: object) -> object:
@@ -541,6 +561,8 @@ def _model(given: _Given) -> dict[str, object]:
     from phaze.exports.megatron_lm.flags import Flags
     from phaze.exports.megatron_lm.model import model_of
 
+    if isinstance(given.value("model"), str):
+        return _listed_model(given, str(given.value("model")))
     needed = ("num_layers", "hidden_size", "num_attention_heads")
     if not all(isinstance(given.value(f"model.{name}"), int) for name in needed):
         return {}
@@ -566,6 +588,21 @@ def _model(given: _Given) -> dict[str, object]:
         path = f"model.{flag.replace('-', '_')}"
         (given.usual if path in given.content else given.assumed)[path] = reason
     return {"model": model}
+
+
+def _listed_model(given: _Given, repository: str) -> dict[str, object]:
+    """The listed model whose weights lie in a repository of Hugging Face."""
+    from GraphExtractor.models.registry import listed_aliases, listed_models
+
+    own = _PLAIN.sub("", repository.rpartition("/")[2].lower())
+    names = {_PLAIN.sub("", name): name for name in (*listed_models(), *listed_aliases())}
+    if own not in names:
+        given.no_model = (
+            f"{repository} is no model that is listed; give --model with its config.json"
+        )
+        return {}
+    given.taken.add("model")
+    return {"model": names[own]}
 
 
 def _flags(given: _Given, needed: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

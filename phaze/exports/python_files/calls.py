@@ -50,6 +50,8 @@ LOOKS: tuple[str, ...] = (
 )
 # whose functions change nothing given
 LOOKERS = ("logger", "logging", "log", "warnings", "wandb", "json", "yaml", "pprint")
+# methods that give what they are of: a converter, the model of a bridge to a library
+ITSELF = ("build", "to_megatron_provider")
 # methods that change no record
 OF_PARTS = ("items", "keys", "values", "copy", "get", "index", "count")  # of a dictionary or a list
 READS = ("get_", "to_", "is_", "print_", "log_", "save", "train", "evaluate", "main_process_first")
@@ -218,11 +220,11 @@ class Calls(Expressions):
     def _method(
         self, call: ast.Call, home: object, name: str, given: list[object], named: dict[str, object]
     ) -> object:
-        """``converter.build()`` is the converter, and ``converter.convert(model)`` the model with
-        it."""
+        """``converter.build()`` is the converter, a bridge's provider has its model, and
+        ``converter.convert(model)`` is the model with it."""
         first = given[0] if given else None
         if isinstance(home, Made):
-            if name == "build":
+            if name in ITSELF:
                 return home
             if name == "convert" and isinstance(first, Made):
                 converted = copy.deepcopy(first)

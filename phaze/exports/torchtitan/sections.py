@@ -366,10 +366,11 @@ def _converted(given: Sections) -> dict[str, object]:
         given.untold[home] = "products are converted to several formats: " + ", ".join(
             sorted({*formats.values()})
         )
-    for name in formats:
+    homes = dict.fromkeys((*formats, *FORMATS[precision]))  # one converter has several names
+    for name in homes:
         _check_recipe(given, name, precision)
     found: dict[str, object] = {"precision": precision.value}
-    paths = (f"{name}.{GATHERS_FP8}" for name in formats)
+    paths = (f"{home}.{GATHERS_FP8}" for home in homes)
     gathers = [path for path in paths if given.switch(path)]
     given.taken.update(gathers)
     return found | ({"fp8_weights": True} if gathers else {})

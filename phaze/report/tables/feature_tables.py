@@ -89,6 +89,8 @@ def _plan_table(found: PlanFeatures) -> Table:
     }
     if found.most_load is not None:
         rows["memory lasts to"] = _load_text(found.most_load)
+    if iteration.status is Status.INFEASIBLE and not found.together:
+        rows["what helps"] = _no_single_change(found)
     if found.without_effect:
         rows["without effect here"] = ", ".join(found.without_effect)
     if found.impossible:
@@ -103,4 +105,19 @@ def _load_text(most: MostLoad) -> str:
     return (
         f"{most.load:g} times the mean of tokens on the busiest device of an expert-parallel group "
         "(--expert-load)"
+    )
+
+
+def _no_single_change(found: PlanFeatures) -> str:
+    """That no change makes a plan fit, which comes nearest, and what else may."""
+    capacity = found.plan.machine.memory_bytes
+    sized = [each for each in found.changes if each.memory_bytes is not None]
+    least = min(sized, key=lambda each: each.memory_bytes or 0.0, default=None)
+    nearest = ""
+    if least is not None and least.memory_bytes is not None:
+        sizes = f"{least.memory_bytes / GIB:,.1f} of {capacity / GIB:,.1f} GiB"
+        nearest = f"; {least.title} {least.instead} comes nearest, with {sizes}"
+    return (
+        f"no change of one feature makes the plan fit{nearest}: change its degrees or its "
+        "micro-batch, or let evaluate --best search a plan"
     )

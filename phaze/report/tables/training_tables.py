@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from phaze.studies.training_time.records import TrainingTime
 
 NO_LIMIT = "; what there is, is not known, and so no limit"
+WORTH_A_ROW = 0.1  # of an iteration
+OF_HOST = (
+    "of the iteration is waiting for kernels to be started; larger micro-batches, or CUDA graphs "
+    "where the device has them, need fewer starts"
+)
 MOST_KEYS = 24  # of a launch that the terminal lists; JSON has all of them
 _WORDS = {KeyKind.NOT_EXPRESSIBLE: "ignored, as asked"}
 NOT_READ = (KeyKind.NOT_EXPRESSIBLE, KeyKind.UNKNOWN, KeyKind.USUAL)
@@ -137,6 +142,7 @@ def evaluation_mapping(
         "price_sources": evaluation.price_sources,
         "placement": evaluation.placement,
         "priced_by_bytes": evaluation.by_bytes or None,
+        "without_effect": evaluation.without_effect or None,
         "optimum": optimum,
         "launch": launch,
     }
@@ -170,6 +176,7 @@ def summary_table(evaluation: Evaluation) -> Table:
     rows = {
         "status": f"{iteration.status.value}{reason}",
         "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {chosen}",
+        "each pass": _pass_text(evaluation),
         "micro-batches per pipeline": f"{iteration.micro_batches_per_pipeline:,}",
         "iteration": f"{number(iteration.iteration_s, FINE_DIGITS)} s",
         **interval_rows(evaluation.time_intervals),
@@ -178,8 +185,13 @@ def summary_table(evaluation: Evaluation) -> Table:
     if evaluation.plan.sequence_length > 1:
         rows["tokens/s"] = number(iteration.tokens_per_s)
     rows |= rate_rows(iteration)
+    launch = iteration.breakdown.launch_s / iteration.iteration_s
+    if launch >= WORTH_A_ROW and hardware.accelerator is None:
+        rows["limited by the host"] = f"{percent(launch)} {OF_HOST}"
     used = iteration.memory_bytes, evaluation.machine.memory_bytes, iteration.allocated_bytes
     rows["memory of the fullest stage"] = fullest_memory_text(*used)
+    if evaluation.without_effect:
+        rows["without effect"] = "; ".join(evaluation.without_effect)
     if evaluation.placement is not None and evaluation.placement.sentences:
         rows["placement"] = "; ".join(evaluation.placement.sentences)
     if iteration.energy_per_sample_j is not None:
@@ -201,6 +213,14 @@ def summary_table(evaluation: Evaluation) -> Table:
         )
     title = f"{label(evaluation.plan.model)}, one iteration under {hardware.software}"
     return panel(title, rows)
+
+
+def _pass_text(evaluation: Evaluation) -> str:
+    """The format of products, and what of it all stages have in common."""
+    plan, precision = evaluation.degrees, evaluation.plan.precision
+    if plan is None:
+        return str(precision)
+    return f"{precision}, micro-batch {plan.micro_batch_size}, recomputation {plan.recompute}"
 
 
 def rate_rows(found: Iteration | TrainingTime) -> dict[str, str]:

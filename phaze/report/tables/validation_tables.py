@@ -11,12 +11,13 @@ from phaze.report.explained_runs import coverage_table, explanation_tables, misf
 from phaze.report.table import Table, shortened
 from phaze.validation.explained import ErrorExplanation
 from phaze.validation.intervals import coverage
-from phaze.validation.pairs import controlled_pairs, effects
+from phaze.validation.pairs import controlled_pairs, effects, off_first
 from phaze.validation.records import RunPlan, ValidationReport
 from phaze_common.numbers import number
 from phaze_common.records import to_json
 
 WORST = 10
+MOST_PAIRS = 12  # as below
 MOST_UNSTATED = 12  # lines of a table; the JSON has all
 LONGEST_SOURCE = 70  # characters; the JSON has the whole of it
 LARGEST_PARTS = 4
@@ -52,6 +53,7 @@ def report_tables(
     others = [
         memory_table(report) if explained is None else misfit_table(report),
         effects_table(report),
+        pairs_table(report),
         unstated_table(report),
         plan_table(report),
         worst_table(report),
@@ -156,6 +158,30 @@ def effects_table(report: ValidationReport) -> Table:
     ]
     title = "pairs of runs that differ in one choice"
     return Table.of(title, rows, words={"differing in"})
+
+
+def pairs_table(report: ValidationReport) -> Table:
+    """The pairs, those whose effect is predicted worst first."""
+    pairs = off_first(controlled_pairs(report.runs))
+    rows = [
+        {
+            "lines": f"{each.lines[0]}, {each.lines[1]}",
+            "model": each.model,
+            "differing in": f"{each.key} {each.values[0]}, {each.values[1]}",
+            "measured": f"{each.measured:.2f}x",
+            "predicted": f"{each.predicted:.2f}x",
+            "direction": "right" if each.sign_right else "wrong",
+        }
+        for each in pairs[:MOST_PAIRS]
+    ]
+    if len(pairs) > MOST_PAIRS:
+        rows.append({"model": f"and {len(pairs) - MOST_PAIRS} more, in the JSON"})
+    return Table.of(
+        "these pairs, the slower run first, those that are predicted worst first",
+        rows,
+        words={"model", "differing in", "direction"},
+        spared=("model",),
+    )
 
 
 def plan_table(report: ValidationReport) -> Table:

@@ -20,6 +20,7 @@ from Estimator.plans.iteration import price_iteration
 from Estimator.plans.layer_costs import layer_sizes
 from Estimator.plans.many import evaluate_many
 from Estimator.plans.offload import Offload
+from Estimator.plans.policy import TrainingPolicy, training_policy
 from Estimator.plans.rates import device_machine
 from Estimator.plans.state_formats import AS_USUAL, StateFormats
 from Estimator.plans.uniform_plans import UniformPlans
@@ -175,3 +176,25 @@ def test_gathering_weight_by_weight_holds_the_largest_of_a_layer() -> None:
         assert of_layers[0][at, 0] - temporaries == 6 * layer.parameter_count
         assert of_weights[0][at, 0] - temporaries == pytest.approx(6 * largest)
         assert of_weights[1][at, 0] == pytest.approx(2 * largest)
+
+
+@pytest.mark.parametrize(("zero", "gathered", "kept"), [(3, True, 0), (3, False, 4), (1, True, 1)])
+def test_what_is_gathered_from_the_optimizers_copy_is_not_kept_besides(
+    zero: int, gathered: bool, kept: int
+) -> None:
+    state = training_policy("adam", 0, Precision.FP8, IN_FP8).state
+    policy = TrainingPolicy(replace(state, gathered=gathered), zero)
+    held, sent, _, _ = policy.wide(np.array(4), Offload(), 1e12)
+    assert held == (state.wider / kept if kept else 0.0)
+    assert sent == state.wider
+
+
+def test_weights_in_fp8_are_no_larger_than_others_where_none_are_kept() -> None:
+    software = replace(load_software("pytorch_fsdp_compiled"), gathers_main_weights=True)
+    model = DeviceModel(load_device("h100"), software, "float8")
+    usual = plan_with(zero_stage=3)
+    before, after = (
+        iteration_of(graph_for(usual), plan, model, CLUSTER).stages[0].parameter_state_bytes
+        for plan in (usual, replace(usual, state_formats=IN_FP8))
+    )
+    assert after == pytest.approx(before, rel=1e-9)

@@ -629,3 +629,48 @@ def test_the_case_of_auto(shared_data: Path) -> None:
     if not file.exists():
         pytest.skip("the case is not there")
     assert "precision" not in read_launch(file).settings
+
+
+OF_COMMON = """
+from megatron.bridge import AutoBridge
+from megatron.bridge.recipes.common import _pretrain_common
+from megatron.bridge.training.mixed_precision import bf16_with_mxfp8_mixed
+
+_ID = "Qwen/Qwen3-30B-A3B"
+
+def first() -> ConfigContainer:
+    cfg = _pretrain_common()
+    cfg.model = AutoBridge.from_hf_pretrained(_ID, revision="x").to_megatron_provider(load_weights=False)
+    cfg.model.tensor_model_parallel_size = 4
+    cfg.model.expert_model_parallel_size = 4
+    cfg.model.moe_token_dispatcher_type = "alltoall"
+    cfg.train.micro_batch_size = 2
+    cfg.mixed_precision = bf16_with_mxfp8_mixed()
+    return cfg
+
+def second() -> ConfigContainer:
+    cfg = first()
+    cfg.model.tensor_model_parallel_size = 2
+    return cfg
+"""
+
+
+def test_recipes_over_those_of_another_file_are_read_by_name() -> None:
+    one, two = (
+        reading_of(Content(OF_COMMON, name, given={})).settings for name in ("first", "second")
+    )
+    right = {"model": "qwen3-30b-a3b", "ep": 4, "micro_batch_size": 2, "precision": "mxfp8"}
+    assert right.items() <= one.items() and right.items() <= two.items()
+    assert (one["tp"], two["tp"]) == (4, 2)
+    with pytest.raises(InputError, match="2 functions that do: first, second"):
+        reading_of(Content(OF_COMMON))
+
+
+def test_what_another_file_says_of_a_recipe_is_told() -> None:
+    found = reading_of(Content(OF_COMMON, "first"))
+    assert "_pretrain_common()" in [key.name for key in found.of_kind(KeyKind.UNKNOWN)]
+
+
+def test_a_repository_of_no_listed_model_is_told() -> None:
+    found = reading_of(Content(OF_COMMON.replace("Qwen3-30B-A3B", "Qwen9-1B"), "first"))
+    assert "model" not in found.settings and "Qwen9-1B" in found.no_model

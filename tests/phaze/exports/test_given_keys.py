@@ -414,6 +414,8 @@ OTHER_VALUES: dict[
         ({**BRIDGE, "model": {"tensor_model_parallel_size": 1}}, "data.seq_length", 512),
         ({**BRIDGE, "train": {}}, "data.micro_batch_size", 2),
         ({**BRIDGE, "train": {}}, "data.global_batch_size", 2),
+        ({**BRIDGE, "train": {}}, "dataset.micro_batch_size", 2),
+        ({**BRIDGE, "train": {}}, "dataset.global_batch_size", 2),
     ],
     "hf_trainer": [
         (TRAINER, "per_device_train_batch_size", 8),

@@ -686,3 +686,16 @@ def test_what_the_command_line_gives_counts_before_a_contradiction() -> None:
 
 def test_fp8_by_the_flags_of_2023_is_fp8() -> None:
     assert read(f"{SMALL} --bf16 --fp8-hybrid").settings["precision"] == "fp8"
+
+
+@pytest.mark.parametrize(
+    "modules", ["moe_act layernorm", "[moe_act,layernorm]", "['moe_act', layernorm]"]
+)
+def test_lists_of_modules_are_read_in_brackets_too(modules: str) -> None:
+    text = f'{SMALL} --recompute-granularity selective --recompute-modules "{modules}"'
+    assert read(text).settings["recompute"] == "moe_act+layernorm"
+
+
+@pytest.mark.parametrize("flag", ["tokenizer-hf-include-special-tokens", "save-intervals 5"])
+def test_names_of_other_versions_that_change_no_price_are_not_misspelt(flag: str) -> None:
+    read(f"{SMALL} --{flag}")

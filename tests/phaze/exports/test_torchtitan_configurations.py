@@ -503,6 +503,7 @@ converters = {converters}
         ('["float8"]', "[float8]\nrecipe_name = 'tensorwise'", "fp8"),
         ('["mx"]', "[mx]\nrecipe_name = 'mxfp8_cublas'", "mxfp8"),
         ('["mx"]', "[float8]\nrecipe_name = 'rowwise'", "mxfp8"),
+        ('["float8"]', "[quantize.linear.float8]\nrecipe_name = 'rowwise'", "fp8"),
         ('["quantize.linear.mx"]', "[quantize.linear.mx]\nrecipe_name = 'mxfp8_rceil'", "mxfp8"),
     ],
 )

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from Estimator.plans.degrees import UniformPlan
+from phaze.report.tables.validation_tables import pairs_table
 from phaze.validation.pairs import AxisEffects, ControlledPair, controlled_pairs, effects
-from phaze.validation.records import RunPlan, RunResult, Unstated
+from phaze.validation.records import RunPlan, RunResult, Statistics, Unstated, ValidationReport
 from phaze_common.choices import CudaGraphs, Recompute
 
 PLAN = RunPlan("gpt", 2048, "h100", "megatron_core", "dgx_h100", UniformPlan(tp=2, dp=4))
@@ -54,3 +55,24 @@ def test_an_effect_that_is_none_must_be_predicted_as_none(
 ) -> None:
     pair = ControlledPair("", "", "tp", ("2", "4"), (2, 3), measured, predicted)
     assert pair.sign_right is right
+
+
+def test_runs_that_repeat_a_plan_are_one_side_of_a_pair() -> None:
+    repeats = [run(line, seconds, 10.8) for line, seconds in ((2, 10.0), (3, 11.0), (4, 30.0))]
+    graphs = run(5, 8.0, 9.0, cuda_graphs=CudaGraphs.LAYER)
+    (pair,) = controlled_pairs([*repeats, graphs])
+    assert pair.lines == (3, 5) and pair.measured == 11.0 / 8.0
+
+
+def test_pairs_are_listed_the_worst_first() -> None:
+    runs = [
+        run(2, 10.0, 10.0),
+        run(3, 8.0, 8.1, cuda_graphs=CudaGraphs.LAYER),
+        run(4, 9.0, 11.0, micro_batch_size=2),
+    ]
+    whole = Statistics("", 3, 0, None, None, None, None)
+    table = pairs_table(ValidationReport("", whole, (), tuple(runs), ()))
+    shown = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    assert [row["direction"] for row in shown] == ["wrong", "right"]
+    assert shown[0]["lines"] == "2, 4" and shown[0]["differing in"] == "micro_batch_size 1, 2"
+    assert shown[1]["measured"] == "1.25x" and shown[1]["predicted"] == "1.23x"

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unpriced import no_plan_of_ours
 
+import phaze
 from phaze.report.tables.search_tables import print_tables
 from phaze.report.tables.validation_tables import report_json, report_tables
 from phaze.report.validation_plot import draw
@@ -431,3 +432,13 @@ def _unpriced(self, dimensions, candidates, *hardware):
         assert candidate.plan.devices >= 1
         assert candidate.plan.micro_batches >= 1
     raise InputError("not priced")
+
+
+@pytest.mark.parametrize(("holes", "status"), [(1, 0), (2, 0), (3, 1), (5, 1)])
+def test_a_table_of_which_most_is_not_priced_fails(holes, status, tmp_path, capsys):
+    lines = [{}, {}, *({"gpu": "Ascend 910"} for _ in range(holes))]
+    path = written(tmp_path, *lines)
+    words = ["validate", str(path), "--output", str(tmp_path / "out"), "--format", "json"]
+    assert phaze.main(words) == status
+    told = f"2 of {2 + holes} lines were priced" in capsys.readouterr().err
+    assert told is bool(status)

@@ -173,7 +173,7 @@ plans = st.builds(
     group_order=st.sampled_from([GroupOrder.DATA_INNER, GroupOrder.PIPELINE_INNER]),
     overlap_gradients=st.booleans(),
     overlap_tensor=st.booleans(),
-    dispatcher=st.sampled_from(Dispatcher),
+    dispatcher=st.sampled_from([each for each in Dispatcher if each is not Dispatcher.HYBRIDEP]),
     overlap_experts=st.sampled_from(ExpertOverlap),
     cuda_graphs=st.sampled_from(CudaGraphs),
     state_formats=st.builds(
@@ -258,7 +258,7 @@ def test_a_device_without_bf16_trains_in_fp16(tmp_path: Path) -> None:
     asked = {"device": str(tmp_path / "old.yaml")}
     assert plan_of().precision is Precision.BF16
     assert plan_of(asked).precision is Precision.FP16
-    with pytest.raises(InputError, match="no matrix units for bfloat16; it has them for float16"):
+    with pytest.raises(InputError, match="no matrix units for bfloat16; give --precision fp16"):
         plan_of(asked, {"precision": "bf16"})
 
 
