@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -93,9 +93,6 @@ class DeepseekV3(LlamaLikeFamily):
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
-        from torch import nn
-
-        from GraphExtractor.experts import MixtureOfExperts
         from GraphExtractor.latent_attention import LatentAttention, LatentWidths
 
         experts = self.expert_ffn, self.experts, self.chosen, self.shared * self.expert_ffn
@@ -103,15 +100,25 @@ class DeepseekV3(LlamaLikeFamily):
             self.query_rank, self.key_rank, self.plain_width, self.rotary_width, self.value_width
         )
         model: Any = super().build(key, vocabulary, attention)
-        for block in model.model.layers:
+        blocks = model.model.layers
+        for block in blocks:
             block.self_attn = LatentAttention(self.hidden, self.heads, widths)
-            if isinstance(block.mlp, self.part("MoE")):
-                block.mlp = MixtureOfExperts(self.hidden, *experts)
-            elif isinstance(block.mlp, self.part("MLP")):
-                dense = nn.Sequential()
-                dense.add_module("dense", block.mlp)
-                block.mlp = dense
+        routed = [isinstance(block.mlp, self.part("MoE")) for block in blocks]
+        put_mixtures(blocks, routed, self.hidden, *experts)
         return model
+
+
+def put_mixtures(blocks: Any, routed: Sequence[bool], hidden: int, *sizes: int) -> None:
+    """Put experts of these ``sizes`` in the place of the MLPs of the ``blocks`` that are so, and
+    name those of the others."""
+    from torch import nn
+
+    from GraphExtractor.experts import MixtureOfExperts
+
+    for block, of_experts in zip(blocks, routed, strict=True):
+        dense = nn.Sequential()
+        dense.add_module("dense", block.mlp)
+        block.mlp = MixtureOfExperts(hidden, *sizes) if of_experts else dense
 
 
 _deepseek_v2 = partial(
