@@ -10,11 +10,14 @@ Megatron-LM keeps it on the last stage.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from GraphExtractor.custom_operators import FusedRmsNorm
+
+if TYPE_CHECKING:
+    from GraphExtractor.models.base import CrossEntropy, Inputs
 
 
 class FurtherTokens(torch.nn.Module):  # type: ignore[misc]
@@ -28,18 +31,34 @@ class FurtherTokens(torch.nn.Module):  # type: ignore[misc]
         self.norms = torch.nn.ModuleList([_norm(hidden) for _ in mixers])
         self.mixers = torch.nn.ModuleList(mixers)
 
-    def forward(self, hidden: torch.Tensor) -> Any:
+    def forward(self, hidden: torch.Tensor, **given: Any) -> Any:
         """What the head reads of ``hidden`` (batch, sequence, hidden), and what the next module
-        does.
+        does; ``given`` is for its mixers.
 
         Tokens that are looked up again would be a layer that is fed by none before it; in their
         place stands what is joined with them.
         """
         x = self.join(torch.cat((self.token_norm(hidden), self.hidden_norm(hidden)), -1))
         for norm, mixer in zip(self.norms, self.mixers, strict=True):
-            made = mixer(norm(x))
+            read = norm(x)
+            made = mixer(read, **given) if _attends(mixer) else mixer(read)
             x = x + (made[0] if isinstance(made, tuple) else made)
         return self.last_norm(x), x
+
+
+def loss_of_further(model: Any, inputs: Inputs, cross_entropy: CrossEntropy, **given: Any) -> Any:
+    """Losses of the next token and of those after it, added."""
+    labels = inputs["labels"]
+    hidden = model.model(input_ids=inputs["input_ids"]).last_hidden_state
+    total = cross_entropy(model.lm_head(hidden), labels)
+    for _ in range(model.further.times):
+        read, hidden = model.further(hidden, **given)
+        total = total + cross_entropy(model.lm_head(read), labels)
+    return total
+
+
+def _attends(mixer: torch.nn.Module) -> bool:
+    return hasattr(mixer, "o_proj")
 
 
 def _norm(hidden: int) -> Any:

@@ -292,20 +292,25 @@ class DeviceModel(OperatorCostModel):
         )
         made = self._kernel(time)
         if gemm is operator.gemms[0]:
-            made = replace(made, launch_s=made.launch_s + self.scaling_s(operator))
+            made += self.of_single_experts(operator)
         if kernel.issue is None or self.software.blocks:
             return made
         return replace(made, host_s=max(gemm.batch * kernel.issue.value, made.host_s))
 
-    def scaling_s(self, operator: Operator) -> float:
-        """What small kernels that scale the operands of each expert take of the device."""
+    def of_single_experts(self, operator: Operator) -> KernelTime:
+        """What small kernels that scale the operands of each expert take of an operator's time, and
+        copies that pad its rows."""
         kernel = self.software.grouped
-        if kernel is None or kernel.scaling is None or self.number_format not in REDUCED_FORMATS:
-            return 0.0
-        if operator.kind is not OperatorKind.GEMM or not operator.grouped:
-            return 0.0
+        if kernel is None or self.number_format not in REDUCED_FORMATS:
+            return KernelTime()
+        if operator.permutes_rows and kernel.padding is not None:
+            rows = max(each.bytes for each in (*operator.reads, *operator.writes))
+            elements = rows / _element_bytes(operator)
+            return self._stream(kernel.padding.value * elements, ())
+        if kernel.scaling is None or operator.kind is not OperatorKind.GEMM or not operator.grouped:
+            return KernelTime()
         experts = sum(gemm.batch for gemm in operator.gemms)
-        return kernel.scaling.value * experts * self.device.launch.gap.value
+        return KernelTime(launch_s=kernel.scaling.value * experts * self.device.launch.gap.value)
 
     def _in_panels(
         self, gemm: Gemm, operator: Operator, panels: int, number_format: str, element_bytes: int
@@ -412,7 +417,8 @@ class DeviceModel(OperatorCostModel):
                 return self._launched(arithmetic_s, max(traffic_s - arithmetic_s, 0.0))
         if operator.permutes_rows and self.software.grouped is not None:
             share = self.software.grouped.permutation.value
-            return self._launched(0.0, traffic / (share * self.device.memory.bandwidth.value))
+            moved_s = traffic / (share * self.device.memory.bandwidth.value)
+            return self._launched(0.0, moved_s) + self.of_single_experts(operator)
         return self._stream(traffic, functions)
 
     def _behind_composed(self, operator: Operator) -> KernelTime:

@@ -52,8 +52,9 @@ class GroupedProducts:
     of their experts and back at the part ``permutation`` of the memory bandwidth. In each pass a
     layer takes the host, beside the kernels of its operators, ``routing`` for what surrounds the
     router up to the counts of tokens, and ``dispatch`` for what follows up to their sum. In fewer
-    than 16 bits each expert's product has ``scaling`` small kernels of its own, unless a graph of
-    the whole iteration replays kernels that work on all experts.
+    than 16 bits each expert's product has ``scaling`` small kernels of its own, and wherever tokens
+    are brought into order or back their rows are copied to be padded, ``padding`` bytes an element,
+    unless a graph of the whole iteration replays kernels that work on all experts.
     """
 
     exposed: Annotated[Quantity, "fraction"]
@@ -62,6 +63,7 @@ class GroupedProducts:
     routing: Annotated[Quantity | None, "s"] = None
     dispatch: Annotated[Quantity | None, "s"] = None
     scaling: Annotated[Quantity | None, "count"] = None
+    padding: Annotated[Quantity | None, "bytes"] = None
 
 
 @dataclass(frozen=True)

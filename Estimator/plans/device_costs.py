@@ -75,7 +75,7 @@ class PassWork:
     collectives: tuple[tuple[int, Collective, int], ...]  # field of PassCosts, and how often
     streaming: tuple[_Streaming, ...]
     shared_s: float = 0.0  # of experts that all tokens meet, among ``alone_s``
-    scaling_s: float = 0.0  # of kernels of single experts, among ``alone_s``
+    single_s: FloatArray | None = None  # of ``alone_s``: of kernels of single experts, if any
 
     def priced(self, networks: _Networks) -> FloatArray:
         """All fields of ``PassCosts``, shape (9, ways in which groups lie)."""
@@ -84,8 +84,9 @@ class PassWork:
         if networks.graphs is not CudaGraphs.NONE:
             issued = [part not in REPLAYED[networks.graphs] for part in HostPart]
             total[HOST] = self.host_s[issued].sum()
-        if networks.graphs is CudaGraphs.ITERATION:  # whose kernels work on all experts
-            total[[LAUNCH, PRODUCTS]] -= self.scaling_s
+        # graphs whose kernels work on all experts
+        if networks.graphs is CudaGraphs.ITERATION and self.single_s is not None:
+            total[: len(self.single_s)] -= self.single_s[:, None]
         for column, collective, times in self.collectives:
             total[column] += times * networks.seconds(collective)
         for each in self.streaming:
@@ -314,15 +315,17 @@ def pass_work(
     streams stays apart."""
     alone_s, host_s = np.array([0.0, 0.0, beyond_s, 0.0, 0.0]), np.zeros(len(HostPart))
     collectives = Counter[tuple[int, Collective]]()
-    streaming, shared_s, scaling_s = [], 0.0, 0.0
+    streaming, shared_s, single_s = [], 0.0, np.zeros(5)
     for operator, part in zip(operators, parts, strict=True):
         time = model.operator_time(operator, panels)
         shared_s += time.device_s if SHARED in operator.name else 0.0
-        scaling_s += model.scaling_s(operator)
+        single = model.of_single_experts(operator)
+        single_s[:4] += single.arithmetic_s, single.memory_s, single.launch_s, single.host_s
         alone_s[:4] += time.arithmetic_s, time.memory_s, time.launch_s, time.host_s
         host_s[part] += time.host_s
         if operator.kind in (OperatorKind.GEMM, OperatorKind.CONV) and not operator.streamed:
             alone_s[4] += time.device_s
+            single_s[4] += single.device_s
         if operator.collective is not None:
             collectives[_column_of(operator.collective), operator.collective] += 1
         # in the column of the first: panels are all of tensor parallelism, a ring is of the other
@@ -336,22 +339,23 @@ def pass_work(
         host_s[HostPart.ROUTER] += routing_s
         host_s[HostPart.EXPERTS] += experts_s
     sent = tuple((*each, times) for each, times in collectives.items())
-    return PassWork(alone_s, host_s, sent, tuple(streaming), shared_s, scaling_s)
+    return PassWork(alone_s, host_s, sent, tuple(streaming), shared_s, single_s)
 
 
 def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
-    alone_s, host_s, shared_s, scaling_s = np.zeros(5), np.zeros(len(HostPart)), 0.0, 0.0
+    alone_s, host_s, shared_s, single_s = np.zeros(5), np.zeros(len(HostPart)), 0.0, np.zeros(5)
     collectives, streaming = Counter[tuple[int, Collective]](), []
     for work, times in works:
         alone_s += times * work.alone_s
         host_s += times * work.host_s
         shared_s += times * work.shared_s
-        scaling_s += times * work.scaling_s
+        if work.single_s is not None:
+            single_s += times * work.single_s
         for column, collective, often in work.collectives:
             collectives[column, collective] += often * times
         streaming += [replace(each, times=each.times * times) for each in work.streaming]
     sent = tuple((*each, times) for each, times in collectives.items())
-    return PassWork(alone_s, host_s, sent, tuple(streaming), shared_s, scaling_s)
+    return PassWork(alone_s, host_s, sent, tuple(streaming), shared_s, single_s)
 
 
 def _accumulated(layer: LayerGraph) -> int:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from GraphExtractor.graph_key import GraphKey
-from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily, TensorParallelPlan
+from GraphExtractor.models.base import (
+    CrossEntropy,
+    Inputs,
+    LlamaLikeFamily,
+    ModelFamily,
+    TensorParallelPlan,
+)
 from GraphExtractor.sources.config_values import ConfigSize, ConfigValues, standard_sizes
 
 if TYPE_CHECKING:
@@ -17,7 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DeepseekV3(LlamaLikeFamily):
-    """DeepseekV3ForCausalLM (DeepSeek-AI 2024) without the module that predicts a second token.
+    """DeepseekV3ForCausalLM (DeepSeek-AI 2024), with ``further`` modules that predict tokens after
+    the next one, each a block of experts (MTP, section 2.2).
 
     The first ``dense_layers`` blocks have an MLP of width ``ffn``, the others experts of width
     ``expert_ffn``, of which a token meets ``chosen``, and ``shared`` that all tokens meet. Queries
@@ -63,6 +70,7 @@ class DeepseekV3(LlamaLikeFamily):
     plain_width: int = 128  # of a head's queries and keys, beside the rotary part
     rotary_width: int = 64
     value_width: int = 128
+    further: int = 0
 
     @classmethod
     def read_sizes(cls, config: ConfigValues) -> dict[str, Any]:
@@ -93,9 +101,6 @@ class DeepseekV3(LlamaLikeFamily):
 
     def build(self, key: GraphKey, vocabulary: int, attention: str) -> torch.nn.Module:
         """See base class."""
-        from torch import nn
-
-        from GraphExtractor.experts import MixtureOfExperts
         from GraphExtractor.latent_attention import LatentAttention, LatentWidths
 
         experts = self.expert_ffn, self.experts, self.chosen, self.shared * self.expert_ffn
@@ -103,15 +108,50 @@ class DeepseekV3(LlamaLikeFamily):
             self.query_rank, self.key_rank, self.plain_width, self.rotary_width, self.value_width
         )
         model: Any = super().build(key, vocabulary, attention)
-        for block in model.model.layers:
+        blocks = model.model.layers
+        for block in blocks:
             block.self_attn = LatentAttention(self.hidden, self.heads, widths)
-            if isinstance(block.mlp, self.part("MoE")):
-                block.mlp = MixtureOfExperts(self.hidden, *experts)
-            elif isinstance(block.mlp, self.part("MLP")):
-                dense = nn.Sequential()
-                dense.add_module("dense", block.mlp)
-                block.mlp = dense
+        routed = [isinstance(block.mlp, self.part("MoE")) for block in blocks]
+        put_mixtures(blocks, routed, self.hidden, *experts)
+        if self.further:
+            from GraphExtractor.experts import MixtureOfExperts
+            from GraphExtractor.further_tokens import FurtherTokens
+
+            mixers = (
+                LatentAttention(self.hidden, self.heads, widths),
+                MixtureOfExperts(self.hidden, *experts),
+            )
+            model.further = FurtherTokens(self.hidden, mixers, self.further)
         return model
+
+    def loss(self, model: Any, inputs: Inputs, cross_entropy: CrossEntropy) -> torch.Tensor:
+        """See base class; losses of further tokens are added."""
+        if not self.further:
+            return super().loss(model, inputs, cross_entropy)
+        import torch
+
+        from GraphExtractor.further_tokens import loss_of_further
+
+        tokens = inputs["input_ids"]
+        places = torch.arange(tokens.shape[1]).unsqueeze(0)
+        turned = model.model.rotary_emb(model.lm_head.weight, places)
+        total: torch.Tensor = loss_of_further(
+            model, inputs, cross_entropy, position_embeddings=turned
+        )
+        return total
+
+
+def put_mixtures(blocks: Any, routed: Sequence[bool], hidden: int, *sizes: int) -> None:
+    """Put experts of these ``sizes`` in the place of the MLPs of the ``blocks`` that are so, and
+    name those of the others."""
+    from torch import nn
+
+    from GraphExtractor.experts import MixtureOfExperts
+
+    for block, of_experts in zip(blocks, routed, strict=True):
+        dense = nn.Sequential()
+        dense.add_module("dense", block.mlp)
+        block.mlp = MixtureOfExperts(hidden, *sizes) if of_experts else dense
 
 
 _deepseek_v2 = partial(
@@ -129,23 +169,34 @@ _deepseek_v2 = partial(
     sequence_length=4096,
 )
 
+_deepseek_v3 = partial(
+    DeepseekV3,
+    layers=61,
+    dense_layers=3,
+    hidden=7168,
+    heads=128,
+    ffn=18432,
+    expert_ffn=2048,
+    experts=256,
+    chosen=8,
+    chosen_groups=4,
+    vocabulary=129280,
+    sequence_length=4096,
+)
+
 MODELS: Mapping[str, ModelFamily] = {
-    "deepseek-v3": DeepseekV3(
-        layers=61,
-        dense_layers=3,
-        hidden=7168,
-        heads=128,
-        ffn=18432,
-        expert_ffn=2048,
-        experts=256,
-        chosen=8,
-        chosen_groups=4,
-        vocabulary=129280,
-        sequence_length=4096,
+    "deepseek-v3": _deepseek_v3(
         published_parameter_count=671_026_404_352,
         published_active_count=37_552_282_624,
         source="DeepSeek-AI 2024, section 4.2, and the released configuration; counts are the "
         "checkpoint's without its layer 61",
+    ),
+    "deepseek-v3-mtp": _deepseek_v3(
+        further=1,
+        published_parameter_count=682_500_000_000,
+        published_active_count=39_200_000_000,
+        source="DeepSeek-AI 2024, sections 2.2 and 4.2: deepseek-v3 with the module that predicts "
+        "a second token, 11.5B of its own",
     ),
     "deepseek-v2": _deepseek_v2(
         layers=60,

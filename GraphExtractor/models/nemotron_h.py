@@ -114,12 +114,9 @@ class NemotronH(LlamaLikeFamily):
         """See base class; losses of further tokens are added."""
         if not self.further:
             return super().loss(model, inputs, cross_entropy)
-        labels = inputs["labels"]
-        hidden = model.model(input_ids=inputs["input_ids"]).last_hidden_state
-        total = cross_entropy(model.lm_head(hidden), labels)
-        for _ in range(model.further.times):
-            read, hidden = model.further(hidden)
-            total = total + cross_entropy(model.lm_head(read), labels)
+        from GraphExtractor.further_tokens import loss_of_further
+
+        total: torch.Tensor = loss_of_further(model, inputs, cross_entropy)
         return total
 
 

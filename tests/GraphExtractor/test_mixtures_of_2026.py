@@ -174,3 +174,34 @@ def test_gpt_with_experts_is_named_by_its_sizes() -> None:
     )
     assert decoder_shape(found.name) is None  # launches of dense GPT are not its
     assert family.is_mixture and more - less == pytest.approx(12 * 7 * 2 * 512 * 2048, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("model", "experts"),
+    [("glm-4.5-air", (False, True, True, True)), ("llama-4-maverick", (False, True) * 2)],
+)
+def test_experts_stand_behind_or_between_dense_blocks(
+    model: str, experts: tuple[bool, ...]
+) -> None:
+    graph = graph_of(model)
+    blocks = [graph.layers[index] for index in graph.sequence[1:-1]]
+    assert tuple(bool(products(each)) for each in blocks) == experts
+    shared = [op.name for op in blocks[1].forward.operators if "shared_expert" in op.name]
+    assert len(shared) == 2
+
+
+def test_deepseek_predicts_a_second_token_if_asked_to() -> None:
+    """A block with experts, a product that joins both inputs, and the head once more."""
+    plain, further = (graph_of(f"deepseek-v3{each}") for each in ("", "-mtp"))
+    block = plain.layers[plain.sequence[-2]]
+    head, longer = (each.layers[each.sequence[-1]] for each in (plain, further))
+    hidden = 7168
+    assert longer.parameter_count == head.parameter_count + block.parameter_count + (
+        2 * hidden * hidden + 3 * hidden
+    )
+
+    def forward(layer: LayerGraph) -> int:
+        return sum(each.flops for each in layer.forward.operators)
+
+    join = 2 * TOKENS * 2 * hidden * hidden
+    assert forward(longer) == 2 * forward(head) + forward(block) + join
