@@ -269,9 +269,7 @@ class DeviceModel(OperatorCostModel):
         kernel = self.software.grouped
         if kernel is None or not operator.grouped:
             heads = operator.core_attention and gemm.batch > 1
-            return self._kernel(
-                self._product_time(gemm, number_format, element_bytes, heads=heads)
-            )
+            return self._kernel(self._product_time(gemm, number_format, element_bytes, heads=heads))
         adds = operator.yields is Yields.WEIGHT_GRADIENT and self.software.product_adds
         sum_bytes = 2 * self.software.gradient_bytes_in(self._precision) if adds else None
         time = grouped_time(
