@@ -57,7 +57,7 @@ class ExpertRates(NamedTuple):
 class GatherRates(NamedTuple):
     """How ZeRO-3 gathers and scatters a layer: by so many ``collectives`` in a pass, each of which
     keeps the host ``part_s`` for every device while the device waits; with more than ``live``
-    parameters once more where it is recomputed."""
+    parameters in one layer once more where it is recomputed."""
 
     collectives: float
     part_s: float
@@ -156,6 +156,7 @@ class StageParameters(NamedTuple):
     dense: float
     experts: float
     wide: float
+    most: float  # of one layer
     rows: SparseRows
 
 
@@ -322,15 +323,16 @@ def stage_parameters(
 ) -> StageParameters:
     """Those of the stage of the chunks from ``first`` on, ``step`` apart, of which ``shared`` count
     once more among its layers."""
-    layers, parameters, experts, wide = 0.0, -shared, 0.0, -shared
+    layers, parameters, experts, wide, most = 0.0, -shared, 0.0, -shared, 0.0
     for chunk in range(first, len(sizes.layers), step):
         layers += sizes.layers[chunk]
         parameters += sizes.parameters[chunk]
         experts += sizes.expert_parameters[chunk] if rates.expert_split else 0.0
         wide += sizes.wide_parameters[chunk]
+        most = max(most, sizes.largest[chunk, 0])
     experts -= shared if rates.tied_split else 0.0
     rows = sparse_rows(rates, sizes, first, step)
-    return StageParameters(layers, parameters - experts, experts, wide, rows)
+    return StageParameters(layers, parameters - experts, experts, wide, most, rows)
 
 
 @borrowing_inner
@@ -352,7 +354,8 @@ def synchronisation(rates: PlanRates, held: StageParameters) -> SyncPrice:
         pieces, each_s = layers * rates.gathers.collectives, rates.copies * rates.gathers.part_s
         gather_s = parameters_s(rates, ALL_GATHER, dense, experts, weight, pieces, more) + copies_s
         scatter_s = parameters_s(rates, REDUCE_SCATTER, dense, experts, gradient, pieces, 0.0)
-        again = 1.0 if dense + experts > layers * rates.gathers.live else 0.0
+        # by the largest layer, so that one more never makes a stage faster
+        again = 1.0 if held.most > rates.gathers.live else 0.0
         issue_s = pieces * each_s
         return SyncPrice(gather_s + issue_s, scatter_s + issue_s, 0.0, 0.0, again)
     gather_s = parameters_s(rates, ALL_GATHER, dense, experts, weight, 1.0, more)

@@ -102,6 +102,6 @@ def test_errors_of_published_runs(request: pytest.FixtureRequest) -> None:
     readme = " ".join((REPOSITORY / "README.md").read_text(encoding="utf-8").split())
     said = (
         f"on {report.overall.rows} published training runs the mean error is "
-        f"{stated(report.overall.time_mape)}, too fast on"
+        f"{stated(report.overall.time_mape)}, the bias {stated(report.overall.time_bias, sign=True)}"
     )
-    assert f"{said} average, and up to {100 * worst:.0f} %" in readme
+    assert f"{said}, and up to {100 * worst:.0f} %" in readme

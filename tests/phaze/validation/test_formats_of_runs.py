@@ -11,6 +11,7 @@ from phaze.validation.published_runs import PublishedRow
 from phaze.validation.published_words import precision_in
 from phaze.validation.translation import translated
 from phaze_common.choices import Precision, Recompute
+from phaze_common.recompute_modules import BETWEEN_PRODUCTS
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,12 @@ SCRIPTED = PublishedRow(
 def test_a_script_says_the_plan_of_a_run(rules: Assumptions) -> None:
     run = translated(SCRIPTED, rules, Notes())
     assert (run.degrees.tp, run.degrees.dp, run.micro_batch_size) == (4, 16, 28)
-    assert run.global_batch_samples == 7 * 64 and run.recompute is Recompute.NONE
+    assert run.global_batch_samples == 7 * 64 and run.recompute == BETWEEN_PRODUCTS
+    assert not run.offloaded_activations
+    url = SCRIPTED.url.replace("v5p", "v5e").replace("32b", "128b")
+    wider = replace(SCRIPTED, model="GPT-like 128B", url=url, gpu="TPU v5e", devices=256)
+    offloaded = translated(wider, rules, Notes())
+    assert offloaded.recompute == BETWEEN_PRODUCTS and offloaded.offloaded_activations == 1.0
     assert (run.layers, run.hidden, run.heads, run.ffn) == (32, 8192, 64, 28672)
     own = translated(replace(SCRIPTED, global_batch=64.0), rules, Notes())
     assert own.global_batch_samples == 64 and own.degrees.tp is None

@@ -116,16 +116,32 @@ def test_which_tests_of_megatron_have_unfused_attention(
     assert read_runs(path, rules)[0].run.attention is attention
 
 
+def test_where_its_recipe_is_gone_a_test_ran_on_one_server_before_attention_was_fused(
+    tmp_path: Path, rules: Assumptions
+) -> None:
+    """Experts' tests are as those of dense models: resumed ones have fused attention by now."""
+    gone = {"nodes_gpus": "", "golden": "golden_values_lts_dgx_a100.json", "device": "a100"}
+    experts = {"test": TEST["test"].replace("gpt/", "moe/"), "experts": "8", "ep": "2"}
+    table = table_of(tmp_path / "tests.csv", {}, gone, experts, experts | gone)
+    runs = [each.run for each in read_runs(table, rules)]
+    assert [each.devices for each in runs] == [8, 8, 8, 8]
+    eager = [each.attention is Attention.EAGER for each in runs]
+    assert eager == [False, True, False, True]
+    grace = gone | {"device": "gb200"}  # of which some tests take half of a server
+    assert read_runs(table_of(table, grace), rules)[0].run.devices is None
+
+
 def test_a_test_without_machines_or_of_a_mixture_says_why_it_is_not_predicted(
     tmp_path: Path, graphs: Path
 ) -> None:
     mixture = {"test": "moe/gpt3_mcore_tp2_pp2_ep2_te", "experts": "4", "topk": "1", "ep": "2"}
     latent = mixture | {"ffn": "2048"}
-    path = table_of(tmp_path / "tests.csv", {}, {"nodes_gpus": ""}, mixture, latent)
+    release = {"test": TEST["test"] + "_release_sm", "nodes_gpus": ""}
+    path = table_of(tmp_path / "tests.csv", {}, release, mixture, latent)
     known, without, experts, gated = priced(path, graphs).runs
     assert not known.reason and known.predicted_memory_bytes is not None
     assert known.memory_error == pytest.approx(0.0, abs=0.1)
-    assert "on how many devices" in without.reason or "dp" in without.reason
+    assert "on how many devices" in without.reason
     assert not experts.reason and "experts=4,chosen=1" in experts.model
     assert "mixture of experts" in gated.reason
 
