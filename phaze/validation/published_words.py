@@ -107,6 +107,7 @@ _ADDED_APART = re.compile(
 )
 
 _MUON = re.compile(r"\boptimi[sz]er\W+(?:dist\w*[ _-])?muon\b|\bmuon optimi[sz]er\b")
+_CORES = re.compile(r"tp/pp/dp count cores|degrees count cores")
 _SHARED_BY = re.compile(r"(?:sharded )?over (\d+) (?:ranks|replicas)|\bzero1 ?= ?(\d+)")
 _INSTANCES = re.compile(r"(\d+) (?:distributed[- ]optimi[sz]er instances|groups of shards)")
 
@@ -292,6 +293,11 @@ def attention_kernel_in(*texts: str) -> str | None:
 def blocking_launches_in(text: str) -> bool | None:
     """Whether a text says that the host waited for every kernel; None where it says nothing."""
     return True if _BLOCKING.search(text.lower()) else None
+
+
+def counts_cores(text: str) -> bool:
+    """Whether degrees of parallelism are said to count cores of which a device has several."""
+    return _CORES.search(text.lower()) is not None
 
 
 def fused_gradients_in(text: str) -> bool | None:

@@ -17,6 +17,7 @@ from phaze.validation.published_words import (
     attention_kernel_in,
     blocking_launches_in,
     chunks_in,
+    counts_cores,
     flag_in,
     fused_gradients_in,
     gradient_bytes_in,
@@ -59,7 +60,7 @@ def translated(
     """
     if row.unclear:
         notes.assume("unclear", ", ".join(row.unclear))
-    row = _as_its_script(row, rules, notes)
+    row = _of_chips(_as_its_script(row, rules, notes), notes)
     unread = without_offloaded_layers(row.overlap)
     text = "; ".join((row.model, row.notes, unread, row.recompute))
     other = first_found(rules.other_trainings, text)
@@ -104,6 +105,18 @@ def _as_its_script(row: PublishedRow, rules: Assumptions, notes: Notes) -> Publi
         global_batch=float(samples * row.devices),
         recompute=row.recompute or plan.recompute,
     )
+
+
+def _of_chips(row: PublishedRow, notes: Notes) -> PublishedRow:
+    """The row with the tensor parallel width in chips where it is said to count their cores."""
+    tp, pp, dp = row.degrees.tp, row.degrees.pp, row.degrees.dp
+    if not counts_cores(row.notes) or not (tp and pp and dp and row.devices):
+        return row
+    cores = tp * pp * dp * (row.degrees.cp or 1) // row.devices
+    if cores < 2 or tp % cores:
+        return row
+    notes.assume("words", f"tp {tp} of cores is {tp // cores} of chips")
+    return replace(row, degrees=replace(row.degrees, tp=tp // cores))
 
 
 def _sharing(run: TypedRun, row: PublishedRow, notes: Notes) -> TypedRun:

@@ -20,7 +20,7 @@ from Estimator.chips.own_links import OwnLinks
 from Estimator.chips.technology import Quantity
 from Estimator.devices.files import load_software
 from Estimator.devices.operator_cost import PassStarts
-from Estimator.devices.software import Software
+from Estimator.devices.software import Sharding, Software
 from Estimator.network.cluster import Cluster, Tier
 from Estimator.network.contention import Contention
 from Estimator.network.own_links import over_links
@@ -480,8 +480,23 @@ def random_software(random: Generator) -> Software:
         gradient_bytes=gradient,
         contention=contention,
         overlap_experts=tuple(ExpertOverlap)[round(100 * near) % len(ExpertOverlap)],
+        sharding=random_sharding(far, slower) if round(100 * far) % 2 else None,
         **overlaps,
     )  # type: ignore[arg-type]
+
+
+def random_sharding(one: float, other: float) -> Sharding:
+    """Gathers of ZeRO-3 in several collectives, of lists of parts, some of them twice."""
+    values = {
+        "hidden": (one, "fraction"),
+        "copies": (100 * other, "bytes"),
+        "collectives": (1.0 + round(100 * other) % 4, "count"),
+        "part": (0.01 * one, "s"),
+        "live": (1.0 + round(1000 * other), "count"),
+    }
+    return Sharding(
+        **{name: Quantity(value, unit, "random") for name, (value, unit) in values.items()}
+    )
 
 
 def random_cluster(random: Generator, devices: int, tiers: int) -> Cluster:

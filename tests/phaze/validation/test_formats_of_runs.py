@@ -10,6 +10,7 @@ from phaze.validation.intervals import Predicted, interval, load_residuals
 from phaze.validation.published_runs import PublishedRow
 from phaze.validation.published_words import precision_in
 from phaze.validation.translation import translated
+from phaze.validation.typed_run import NO_DEGREES
 from phaze_common.choices import Precision, Recompute
 from phaze_common.recompute_modules import BETWEEN_PRODUCTS
 
@@ -70,6 +71,20 @@ def test_a_script_says_the_plan_of_a_run(rules: Assumptions) -> None:
     assert (run.layers, run.hidden, run.heads, run.ffn) == (32, 8192, 64, 28672)
     own = translated(replace(SCRIPTED, global_batch=64.0), rules, Notes())
     assert own.global_batch_samples == 64 and own.degrees.tp is None
+
+
+def test_a_width_in_cores_is_one_in_chips(rules: Assumptions) -> None:
+    row = PublishedRow(
+        1,
+        model="GPT3-175B",
+        gpu="Trainium1",
+        devices=512,
+        degrees=replace(NO_DEGREES, tp=32, pp=8, dp=4),
+        notes="12.7 sequences/s as printed; tp/pp/dp count cores; devices are chips",
+    )
+    assert translated(row, rules, Notes()).degrees.tp == 16
+    assert translated(replace(row, notes=""), rules, Notes()).degrees.tp == 32
+    assert translated(replace(row, devices=1024), rules, Notes()).degrees.tp == 32
 
 
 def test_heads_of_their_own_width_are_kept(rules: Assumptions) -> None:
