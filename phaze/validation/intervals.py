@@ -6,7 +6,8 @@ independent samples; sources are. Logarithms of measured over predicted are take
 around a mean of their source, and these means around one of all sources. A run of a source that
 nobody has seen has the variance of the means, of their mean and of a run within its source, with as
 many degrees of freedom as sources less one (Student). Beyond what was measured it is wider.
-Mixtures of experts have residuals of their own: errors of dense models say little of theirs.
+Mixtures of experts have residuals of their own: errors of dense models say little of theirs. Of
+their sources, as of the runs of each, the middle four fifths say how far they differ.
 Releases of one table are relatives, so a source is left out with all of its releases.
 """
 
@@ -135,7 +136,8 @@ def interval(residuals: Residuals, predicted: Predicted | None, nominal: float) 
     several = [each for each in sources if each.rows > 1]
     rows = sum(each.rows - 1 for each in several)
     within = sum((each.rows - 1) * each.variance for each in several) / rows if rows else 0.0
-    variance = float(means.var(ddof=1)) * (1.0 + 1.0 / len(means)) + within
+    between = _variance(means, of_middle=bool(residuals.models))
+    variance = between * (1.0 + 1.0 / len(means)) + within
     reasons, more = _beyond(residuals, predicted)
     half = student_half_width(nominal, len(means) - 1) * math.sqrt(variance + more)
     centre = float(means.mean())

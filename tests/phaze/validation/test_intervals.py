@@ -1,6 +1,7 @@
 """Intervals of predictions: they cover sources that were held out, widen beyond what was measured,
 and rest on what ships."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,3 +130,18 @@ def test_a_source_is_left_out_with_all_its_releases() -> None:
 def test_quantiles_of_student_are_those_of_scipy(degrees: int, probability: float) -> None:
     expected = stats.t.ppf((1.0 + probability) / 2.0, degrees)
     assert student_half_width(probability, degrees) == pytest.approx(expected, rel=1e-11)
+
+
+def test_one_source_of_mixtures_that_is_far_off_says_little_of_others() -> None:
+    mixtures = load_residuals(experts=True)
+    far = replace(mixtures.sources[0], source="far off", mean=2.0)
+
+    def widened(residuals: Residuals) -> float:
+        one, two = (
+            interval(replace(residuals, sources=each), None, 0.8)
+            for each in (residuals.sources, (*residuals.sources, far))
+        )
+        assert one is not None and two is not None
+        return math.log(two.high / two.low) / math.log(one.high / one.low)
+
+    assert 1.0 < widened(mixtures) < 1.5 < widened(replace(mixtures, models=""))

@@ -369,7 +369,7 @@ def test_trainings_and_formats_that_are_not_predicted_say_so(rules: Assumptions)
             r"number format 'mxfp6' is none that is predicted \(fp16, bf16, fp8, fp32, .*nvfp4\)",
         ),
         ({"precision": "int8"}, "number format 'int8'"),
-        ({"model": "GLM-4.5-Air"}, "experts that is not listed"),
+        ({"model": "deepseek_v4_flash"}, "experts that is not listed"),
         (
             {"model": "qwen3-30b-a3b-x", "layers": 24, "experts": 128},
             "says 24 layers, but qwen3-30b-a3b has 48",
@@ -452,7 +452,7 @@ def test_a_listed_mixture_is_priced_and_its_interval_is_wide(tmp_path: Path, gra
             {},
             mixture,
             mixture | {"ep": "16"},
-            mixture | {"model": "GLM-4.5-Air"},
+            mixture | {"model": "deepseek_v4_flash"},
         ),
         graphs,
     ).runs
