@@ -313,11 +313,9 @@ class Degrees(Layout):
             "over the groups besides",
             "1",
             most=2**20,
-            modes=EVALUATE,
             title="groups of shards",
             phrase="ZeRO within each of {} groups",
-            values=int,
-            usual=1,
+            usual=(1,),
         ),
     ] = 1
     sites: Annotated[

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
+import numpy as np
+
 from Estimator.plans.degrees import UniformPlan
 from GraphExtractor.graph import Recompute
 from phaze_common.choices import ExpertOverlap, GroupOrder
-from Solver.plans.space import PlanSpace
+from Solver.plans.space import PlanSpace, in_groups
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ def _options(space: PlanSpace) -> Iterator[StageOption]:
             if dp * shape.sequence_devices == 1:
                 zeros, overlaps = (min(zeros),), overlaps[:1]
             for zero, overlap in product(zeros, overlaps):
+                if not in_groups(shape, np.array([dp]), zero)[0]:
+                    continue
                 degrees = replace(
                     shape,
                     dp=dp,

@@ -20,7 +20,7 @@ from phaze_common.array_types import FloatArray, IntArray
 @dataclass(frozen=True, eq=False)
 class ReplicaCollectives:
     """The collectives of dense parameters of ``plans``, those that overlap with computation left
-    out: they may hide.
+    out: they may hide. So are those of groups of shards, which gather within one of them alone.
 
     ZeRO stage 2 scatters gradients after every backward pass, stage 3 gathers weights before every
     pass too (``stage_price.synchronisation``)."""
@@ -64,6 +64,7 @@ class ReplicaCollectives:
         plans, cluster = self.plans, self.machine.cluster
         parts, sizes, strides, left = self._groups
         even, shown = parts.all(axis=0), ~plans.overlap_gradients & (plans.dp > 1)
+        shown &= plans.shape.shard_groups == 1
         fixed_s, per_byte_s = np.full((2, len(plans), MOST_ALGORITHMS), np.inf)
         fixed_s[:, 0], per_byte_s[:] = 0.0, 0.0
         for zero, kind in kinds.items():

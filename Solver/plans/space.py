@@ -18,7 +18,7 @@ from Estimator.plans.degrees import Layout, UniformPlan, divided_experts
 from Estimator.plans.offload import NOTHING
 from Estimator.plans.uniform_plans import UniformPlans
 from GraphExtractor.graph import Recompute
-from phaze_common.array_types import IntArray
+from phaze_common.array_types import BoolArray, IntArray
 from phaze_common.choices import ExpertWidth, GroupOrder
 from Solver.plans.assignments import of_groups, ordered, placed_beside
 from Solver.plans.replicas import undominated
@@ -45,8 +45,8 @@ class PlanSpace:
     differ. None stands for every value there is. Where ``GroupOrder.TIERS`` is among the
     ``group_orders``, the axes share out the tiers of the network, whose blocks hold ``capacities``,
     in every other way too. ``layouts`` are further ones besides tp with and without sequence
-    parallelism, and cp. ``further`` are values of other axes that decide what layers cost, or what
-    is kept in host memory: each goes with all others."""
+    parallelism, and cp. ``further`` are values of other axes that decide what layers cost, what is
+    kept in host memory, or within which replicas state is divided: each goes with all others."""
 
     devices: int
     use_all_devices: bool
@@ -208,6 +208,7 @@ class PlanSpace:
                 if chunks > 1:
                     micro_batches = -(-shape.global_batch_size // (shape.micro_batch_size * every))
                     allowed &= micro_batches % pp == 0
+                allowed &= in_groups(shape, every, zero)
                 kinds.append((pp, zero, order is GroupOrder.PIPELINE_INNER, chunks, overlap))
                 replicas.append(every[allowed])
                 placed.append(placements[allowed])
@@ -264,6 +265,19 @@ class PlanSpace:
         return tuple(
             chunks for chunks in wanted if chunks == 1 or (several and blocks % (pp * chunks) == 0)
         )
+
+
+def in_groups(shape: UniformPlan, dp: IntArray, zero_stage: int) -> BoolArray:
+    """Whether such replicas make the ``shard_groups`` of a shape, of dense parameters and of
+    experts, and divide anything within them; as ``dp``."""
+    groups = shape.shard_groups
+    if groups == 1:
+        return np.ones(len(dp), np.bool_)
+    if not zero_stage or isinstance(shape.group_order, Assignment):
+        return np.zeros(len(dp), np.bool_)
+    copies = np.asarray(dp * shape.sequence_devices)
+    whole = (dp % groups == 0) & (shape.divided_copies(copies) % groups == 0)
+    return np.asarray(whole & (copies > groups))
 
 
 @lru_cache(maxsize=512)  # a search, its reference chips and its limits list the same plans

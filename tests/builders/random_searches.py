@@ -736,9 +736,19 @@ def every_plan(space: PlanSpace, shape: UniformPlan, layers: int) -> Iterator[Un
         for zero, order, overlap, v in itertools.product(
             space.zero_stages, orders, space.overlap_gradients, chunks
         ):
+            if shape.shard_groups > 1 and not makes_groups(replace(plan, zero_stage=zero), order):
+                continue
             yield replace(
                 plan, zero_stage=zero, group_order=order, overlap_gradients=overlap, interleave=v
             )
+
+
+def makes_groups(plan: UniformPlan, order: GroupOrder | Assignment) -> bool:
+    """Whether its replicas make groups that each divide something."""
+    groups, copies = plan.shard_groups, plan.dp * plan.sequence_devices
+    if not plan.zero_stage or isinstance(order, Assignment) or plan.dp % groups:
+        return False
+    return plan.divided_copies(copies) % groups == 0 and copies > groups
 
 
 def every_cut(plan: UniformPlan, layers: int, edges: Sequence[Edge]) -> Iterator[UniformPlan]:
@@ -813,15 +823,22 @@ class Case:
             self.problem, self.hardware, Stores(Path("nowhere"), None, None), SilentProgress()
         )
 
-    def with_optimizer(self, optimizer: str) -> Case:
-        """The same with another one, and nothing known of it."""
+    def with_base(self, **changes: Any) -> Case:
+        """The same with other plans, and nothing known of it."""
         models = tuple(
-            replace(
-                one, space=replace(one.space, base=replace(one.space.base, optimizer=optimizer))
-            )
+            replace(one, space=replace(one.space, base=replace(one.space.base, **changes)))
             for one in self.problem.models
         )
         return Case(replace(self.problem, models=models), self.hardware, self.models)
+
+    def in_groups(self, shard_groups: int) -> Case:
+        """The same with plans that divide state within groups of replicas, by any ZeRO stage."""
+        case = self.with_base(shard_groups=shard_groups)
+        models = tuple(
+            replace(one, space=replace(one.space, zero_stages=(0, 1, 2, 3)))
+            for one in case.problem.models
+        )
+        return replace(case, problem=replace(case.problem, models=models))
 
     def graph(self, key: GraphKey) -> ModelGraph:
         return self.models[key.model].graph(key)

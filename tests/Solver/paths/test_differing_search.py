@@ -26,7 +26,8 @@ SEEDS = (3, 5, 8, 14, 18, 21, 23, 29, 31, 37, 40, 44)
 def searches(seed: int, most_options: int = 12, **changes: object):  # type: ignore[no-untyped-def]
     """The searches of a random case, one for each number of rows, with what enumeration needs."""
     case = random_case(seed, configurations=1, most_layers=3, tables=seed % 2 == 0)
-    case = case.with_optimizer("muon") if seed % 3 == 0 else case
+    case = case.with_base(optimizer="muon") if seed % 3 == 0 else case
+    case = case.in_groups(2) if seed % 5 == 0 else case
     model = case.problem.models[0]
     space = replace(model.space, devices=min(model.space.devices, 4), layouts=(), **changes)  # type: ignore[arg-type]
     machine, layers = (

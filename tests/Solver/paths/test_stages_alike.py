@@ -56,7 +56,7 @@ def same_blocks(plan: UniformPlan, case: Case) -> bool:
 @pytest.mark.parametrize("seed", range(40))
 def test_stages_alike_cost_what_the_uniform_plan_does(seed: int) -> None:
     case = random_case(seed, configurations=1, most_layers=4, tables=seed % 2 == 0)
-    case = case.with_optimizer("muon") if seed % 3 == 0 else case
+    case = case.with_base(optimizer="muon") if seed % 3 == 0 else case
     model = case.problem.models[0]
     random, compared = np.random.default_rng(seed), 0
     for shape in every_shape(model.space):

@@ -108,8 +108,23 @@ def test_plans_bounds_and_statuses_are_those_of_enumeration(
     seed: int, configurations: int, tables: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = random_case(seed, configurations=configurations, most_layers=4, tables=tables)
-    case = case.with_optimizer("muon") if seed % 3 == 0 else case
+    case = case.with_base(optimizer="muon") if seed % 3 == 0 else case
+    check_best(case, monkeypatch)
+
+
+def test_plans_in_groups_of_shards_are_those_of_enumeration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cases = [random_case(seed, most_layers=4) for seed in range(700, 716)]
+    counts = [check_best(each.in_groups(2 + k % 2), monkeypatch) for k, each in enumerate(cases)]
+    assert sum(counts) > 300, counts
+
+
+def check_best(case: Case, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Compare with enumeration; how many plans there were."""
+    count = 0
     for tried in parts_of(case, monkeypatch):
+        count += len(tried.part.plans)
         plans, every = tried.plans, tried.enumerated
         found = plans.best()
         true_s = np.array([each.iteration_s for each in every])
@@ -132,6 +147,7 @@ def test_plans_bounds_and_statuses_are_those_of_enumeration(
         assert iteration.status is Status.FEASIBLE
         assert iteration.iteration_s == pytest.approx(least, rel=1e-9)
         assert iteration.memory_bytes == pytest.approx(found.memory_bytes, rel=1e-12)
+    return count
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -263,6 +279,7 @@ def test_few_sets_of_branching_layers_give_a_plan_that_says_what_was_left_out(
 @pytest.mark.parametrize("seed", range(800, 840))
 def test_the_space_holds_plans_of_the_definition_once(seed: int) -> None:
     case = random_case(seed)
+    case = case.in_groups(2) if seed % 4 == 0 else case
     (model,) = case.problem.models
     layers, wanted = len(case.models[model.name].sequence), set(every_shape(model.space))
     for shape in model.space.shapes():

@@ -40,6 +40,10 @@ VALUES = {
     "peak_flops": 300,
     "heterogeneous": True,
     "offload": "optimizer",
+    "sites": 4,
+    "outer_steps": 100,
+    "site_gbit_per_s": 25,
+    "outer_dtype": "fp8",
     "cuda_graphs": "layer",
 }
 ABOUT = {
