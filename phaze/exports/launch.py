@@ -59,6 +59,11 @@ class Launch:
         return None if self.priced is None else self.priced.machine
 
     @property
+    def attention_kernel(self) -> str:
+        """The kernel of fused attention that it was priced with; empty where none is known."""
+        return "" if self.machine is None else self.machine.software.attention_kernel
+
+    @property
     def predictions(self) -> tuple[str, ...]:
         """What is predicted of it, in sentences."""
         seconds, memory = self.iteration_s, self.memory_bytes

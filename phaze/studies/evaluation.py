@@ -16,6 +16,7 @@ from Estimator.plans.placement import Placement, placement_of, used_part
 from Estimator.plans.plan import Plan, check_cluster, check_plan, with_own_degrees
 from Estimator.plans.rates import Machine
 from Estimator.plans.results import Iteration, TimeInterval
+from Estimator.plans.unused_settings import unused_settings
 from Estimator.profiled.sources import SourceCounts
 from GraphExtractor.graph import ModelGraph, Recompute
 from GraphExtractor.models.registry import find_model
@@ -23,7 +24,6 @@ from GraphExtractor.storage import load_or_extract
 from phaze.settings.problem import hardware_of, hardware_report, memory_sizes, single_plan
 from phaze.settings.request import Request, StatedChunks, StatedStages
 from phaze.studies.prediction_errors import time_intervals
-from phaze.studies.unused_settings import unused_settings
 from phaze_common.errors import InputError
 from Solver.results import HardwareReport
 

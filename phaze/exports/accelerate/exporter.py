@@ -165,11 +165,18 @@ fsdp_config:
 """
 
 
+def implementation(launch: Launch) -> str:
+    """``attn_implementation`` of the model; torch's own is FlashAttention-2."""
+    if launch.degrees.attention is Attention.EAGER:
+        return "eager"
+    return {"flash_3": "flash_attention_3"}.get(launch.attention_kernel, "sdpa")
+
+
 def _settings(launch: Launch) -> str:
     degrees = launch.degrees
     each = degrees.sharding >= 2
     reduced = "after every micro-batch, as ZeRO 2 and 3 do" if each else "once, as ZeRO 0 and 1 do"
-    attention = "sdpa" if degrees.attention is Attention.FLASH else "eager"
+    attention = implementation(launch)
     outside = degrees.recompute is Recompute.FULL and not degrees.sharding
     return f'''\
 """What accelerate.yaml has no place for: give these to your training script."""

@@ -15,14 +15,14 @@ DeepSpeed's file and the arguments say some things twice; Trainer refuses where 
 from __future__ import annotations
 
 from phaze.exports.accelerate.exporter import EXPORTER as ACCELERATE
-from phaze.exports.accelerate.exporter import configuration, script
+from phaze.exports.accelerate.exporter import configuration, implementation, script
 from phaze.exports.deepspeed.exporter import EXPORTER as DEEPSPEED
 from phaze.exports.deepspeed.exporter import LEARNING_RATE
 from phaze.exports.deepspeed.exporter import configuration as deepspeed_configuration
 from phaze.exports.launch import ExportedFile, Exporter, Launch, unsupported
 from phaze.exports.refusals import NO_OFFLOAD, Refusals
 from phaze.exports.start_scripts import RUN, on_each_node, run_script, torchrun
-from phaze_common.choices import Attention, Precision, Recompute
+from phaze_common.choices import Precision, Recompute
 
 TRAIN = "your training script, which gives arguments.arguments(...) to Trainer"
 
@@ -72,7 +72,7 @@ def _arguments(launch: Launch) -> str:
         f"{degrees.micro_batches} x {degrees.micro_batch_size} x {degrees.dp} replicas = "
         f"{degrees.global_batch_size}"
     )
-    attention = "sdpa" if degrees.attention is Attention.FLASH else "eager"
+    attention = implementation(launch)
     plan = f', tp_plan="auto"  # of {degrees.tp} devices' if degrees.tp > 1 else ""
     each = degrees.sharding >= 2
     how = "after every micro-batch, as ZeRO 2 and 3 do" if each else "once, as ZeRO 0 and 1 do"

@@ -162,6 +162,8 @@ def _read_python(text: str, given: Mapping[str, str]) -> LaunchReading:
     own = {key: value for key, value in constants.items() if isinstance(value, str | int)}
     if isinstance(attention, str):
         own["attention"] = "eager" if attention == "eager" else "flash"
+        if attention == "flash_attention_3":
+            own["attention_kernel"] = "flash_3"
     return _reading(calls[0].values, own, given)
 
 

@@ -31,7 +31,7 @@ CONTEXT_EXCHANGES = {
     KeyExchange.RING: "p2p",
     KeyExchange.ULYSSES: "a2a",
 }
-BACKENDS = {Attention.FLASH: "flash", Attention.EAGER: "unfused"}
+FUSED = {"cudnn": "fused"}  # --attention-backend by the kernel that was priced; else flash
 # --data-parallel-sharding-strategy by stage of ZeRO
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 
@@ -70,6 +70,20 @@ def device_connections(launch: Launch) -> tuple[str, str]:
     if launch.degrees.tp > 1 or launch.degrees.cp > 1:
         return "1", "tp and cp need it before Blackwell: kernels keep their order"
     return "", ""
+
+
+def attention_backend(launch: Launch) -> str:
+    """Whose kernel of attention runs."""
+    if launch.plan.attention is Attention.EAGER:
+        return "unfused"
+    return FUSED.get(launch.attention_kernel, "flash")
+
+
+def attention_reason(launch: Launch) -> str:
+    """Why it is that one."""
+    kernel, eager = launch.attention_kernel, launch.plan.attention is Attention.EAGER
+    priced = f", priced with the kernel {kernel}" if kernel and not eager else ""
+    return f"the plan's attention {launch.plan.attention.value}{priced}"
 
 
 def shape_of(launch: Launch) -> DecoderShape:
@@ -249,9 +263,7 @@ def _numbers(launch: Launch) -> Iterator[Option]:
         yield Option("fp4-format", "e2m1", "products with weights in 4 bits")
         yield Option("fp4-recipe", "nvfp4", "the plan's precision nvfp4")
     yield from _state(launch)
-    attention = launch.plan.attention
-    why = f"the plan's attention {attention.value}"
-    yield Option("attention-backend", BACKENDS[attention], why)
+    yield Option("attention-backend", attention_backend(launch), attention_reason(launch))
     kind = "sgd" if optimizer.startswith("sgd") else optimizer
     yield Option("optimizer", kind, "the plan's optimizer")
     if kind == "sgd":

@@ -218,7 +218,7 @@ def read_python(text: str, name: str = "") -> LaunchReading:
     Raises:
         InputError: it is no Python, has none of such functions, or several and none is named.
     """
-    module = Module(parsed(text), parts=PARTS)
+    module = Module(parsed(text), parts=PARTS, setters={"apply_flex_dispatcher_backend": _flexible})
     returned = {each: module.returned(each) for each in module.functions()}
     found = {
         each: made
@@ -256,6 +256,14 @@ def read_python(text: str, name: str = "") -> LaunchReading:
     reason = "what this function of another file says was not read"
     key = LaunchKey(f"{config.name}()", "", KeyKind.UNKNOWN, reason)
     return replace(reading, keys=(key, *reading.keys))
+
+
+def _flexible(given: list[object], named: Mapping[str, object]) -> Mapping[str, object]:
+    """What ``apply_flex_dispatcher_backend`` of Megatron Bridge sets on a model, where the device
+    has that backend (training/flex_dispatcher_backend.py)."""
+    kind, backend, shared = (name.replace("-", "_") for name in (KIND, BACKEND, SHARED))
+    asked = next(iter(given), named.get(backend))
+    return {} if asked is None else {kind: FLEX, backend: asked, shared: False}
 
 
 def _is_common(made: Made) -> bool:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from GraphExtractor.graph import Recompute
 from phaze.exports.launch import Launch
 from phaze.exports.megatron_lm.arguments import (
-    BACKENDS,
     CONTEXT_EXCHANGES,
     SHARDING,
+    attention_backend,
+    attention_reason,
     shape_of,
     vocabulary_multiple,
 )
@@ -110,8 +111,8 @@ def model_settings(launch: Launch) -> Iterator[Option]:
         yield Option("recompute_granularity", "'selective'", "the plan recomputes")
         names = [each.value for each in degrees.recompute.names]
         yield Option("recompute_modules", repr(names), "modules of layers")
-    backend = f"AttnBackend.{BACKENDS[plan.attention]}"
-    yield Option("attention_backend", backend, f"the plan's attention {plan.attention.value}")
+    backend = f"AttnBackend.{attention_backend(launch)}"
+    yield Option("attention_backend", backend, attention_reason(launch))
     graphs = degrees.cuda_graphs
     if graphs is not CudaGraphs.NONE:
         yield from options(f"""

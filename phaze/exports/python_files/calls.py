@@ -98,7 +98,13 @@ class Calls(Expressions):
         if not isinstance(callee, Expression) or not callee.named:
             self.hand_over(".".join(_named(call.func)), call.lineno, given, named)
             return unknown(call, *given, *named.values())
-        return self._known(call, tuple(callee.text.split(".")), given, named, scope)
+        words = tuple(callee.text.split("."))
+        first = given[0] if given else None
+        if words[-1] in self._setters and isinstance(first, Made) and UNTOLD not in named:
+            for key, value in self._setters[words[-1]](given[1:], named).items():
+                self.changes.put(first.values, key, value)
+            return None
+        return self._known(call, words, given, named, scope)
 
     def _known(
         self,

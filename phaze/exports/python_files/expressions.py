@@ -56,6 +56,8 @@ COMPARISONS: Mapping[type[ast.cmpop], Callable[[object, object], object]] = {
 WORDS = ast.expr_context | ast.operator | ast.cmpop | ast.boolop | ast.unaryop  # without parts
 # parameters of a method in their order, what each sets, and to what if left out
 Method = tuple[tuple[str, str, object], ...]
+# what a function of another file sets on the record that it is given first, by its other arguments
+Setter = Callable[[list[object], Mapping[str, object]], Mapping[str, object]]
 
 
 class Returned(Exception):  # noqa: N818 it ends a function, and is no error
@@ -122,13 +124,19 @@ def truth_of(value: object) -> bool | None:
 class Expressions(ABC):
     """Evaluates expressions in a scope, and makes the changes that their calls make."""
 
-    def __init__(self, methods: Mapping[str, Method], parts: Collection[str]) -> None:
+    def __init__(
+        self,
+        methods: Mapping[str, Method],
+        parts: Collection[str],
+        setters: Mapping[str, Setter],
+    ) -> None:
         self.changes = Changes()
         self.made = list[Made]()  # in the order in which calls make them
         # by identity, records of which another is made, surely where it is true
         self.copied: dict[str, object] = {}
         self.given: dict[str, object] = {}  # records that are given to a call
         self._methods = methods
+        self._setters = setters
         self._parts = parts
         self._steps = 0
         self._sizes = dict[int, int]()  # of lists and dictionaries by identity, written out

@@ -25,6 +25,7 @@ from phaze.exports.python_files.expressions import (
     Method,
     Returned,
     Scope,
+    Setter,
     truth_of,
 )
 from phaze.exports.python_files.values import UNTOLD, Expression, Made, joined, possible, records_in
@@ -87,7 +88,8 @@ class Module(Calls):
 
     Args: tree: the module. main: whether it is run as a script, and not imported. methods: of
         records, by name, and what they set. parts: names of the parts of a record that are records
-        themselves, with their defaults where they are not written out.
+        themselves, with their defaults where they are not written out. setters: functions of other
+        files, by name, and what they set.
 
     Raises:
         InputError: it cannot be followed within the bounds.
@@ -99,8 +101,9 @@ class Module(Calls):
         main: bool = False,
         methods: Mapping[str, Method] | None = None,
         parts: Collection[str] = (),
+        setters: Mapping[str, Setter] | None = None,
     ) -> None:
-        super().__init__(methods or {}, parts)
+        super().__init__(methods or {}, parts, setters or {})
         self._top = Scope({"__name__": "__main__" if main else "a module"})
         self._depth = 0
         self._kept = list[object]()  # names of functions that have ended

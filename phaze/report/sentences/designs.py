@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from Estimator.chips.own_links import own_links
 from Estimator.plans.axes import OF_FRAMEWORK, PLAN_AXES, plan_axis
 from GraphExtractor.names import label
-from phaze_common.choices import Combine, GroupOrder, KeyExchange, Objective, TensorLayout
+from phaze_common.choices import (
+    Combine,
+    GroupOrder,
+    KeyExchange,
+    Objective,
+    Precision,
+    TensorLayout,
+)
 from phaze_common.numbers import number, percent
 from phaze_common.units import MIB
 
@@ -179,8 +186,21 @@ def whole_plan_text(plan: UniformPlan) -> str:
 
 def summary_text(plan: UniformPlan, degrees: str = "") -> str:
     """A plan in one line, but for what runs beside computation; ``degrees`` may be in words."""
-    always = f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}"
-    return ", ".join([degrees or plan_text(plan), *always, *plan_choices(plan)])
+    return ", ".join([degrees or plan_text(plan), *_of_passes(plan), *plan_choices(plan)])
+
+
+def pass_text(plan: UniformPlan) -> str:
+    """What each pass of a stage is of: ``bf16, micro-batch 1, recomputation none``."""
+    return ", ".join([formats_text(plan), *_of_passes(plan)])
+
+
+def formats_text(plan: UniformPlan) -> str:
+    """The format of matrix products."""
+    return ", ".join(each.of(plan) for each in PLAN_AXES if each.field.item is Precision)
+
+
+def _of_passes(plan: UniformPlan) -> tuple[str, str]:
+    return f"micro-batch {plan.micro_batch_size}", f"recomputation {plan.recompute}"
 
 
 def tight_memory_text(tight: TightMemory, best: DesignPoint) -> str:

@@ -12,6 +12,8 @@ from Estimator.plans.plan import plan_mapping
 from Estimator.plans.results import Iteration, Status, TimeInterval
 from GraphExtractor.names import label
 from phaze.report.sentences.designs import (
+    formats_text,
+    pass_text,
     plan_choices,
     plan_text,
     unusual_of,
@@ -216,11 +218,8 @@ def summary_table(evaluation: Evaluation) -> Table:
 
 
 def _pass_text(evaluation: Evaluation) -> str:
-    """The format of products, and what of it all stages have in common."""
-    plan, precision = evaluation.degrees, evaluation.plan.precision
-    if plan is None:
-        return str(precision)
-    return f"{precision}, micro-batch {plan.micro_batch_size}, recomputation {plan.recompute}"
+    plan = evaluation.degrees
+    return formats_text(evaluation.plan.of_first_stage) if plan is None else pass_text(plan)
 
 
 def rate_rows(found: Iteration | TrainingTime) -> dict[str, str]:

@@ -644,6 +644,7 @@ def first() -> ConfigContainer:
     cfg.model.tensor_model_parallel_size = 4
     cfg.model.expert_model_parallel_size = 4
     cfg.model.moe_token_dispatcher_type = "alltoall"
+    cfg.model.moe_flex_dispatcher_backend = "hybridep"
     cfg.train.micro_batch_size = 2
     cfg.mixed_precision = bf16_with_mxfp8_mixed()
     return cfg
@@ -651,6 +652,7 @@ def first() -> ConfigContainer:
 def second() -> ConfigContainer:
     cfg = first()
     cfg.model.tensor_model_parallel_size = 2
+    apply_flex_dispatcher_backend(cfg.model, cfg.model.moe_flex_dispatcher_backend)
     return cfg
 """
 
@@ -662,6 +664,7 @@ def test_recipes_over_those_of_another_file_are_read_by_name() -> None:
     right = {"model": "qwen3-30b-a3b", "ep": 4, "micro_batch_size": 2, "precision": "mxfp8"}
     assert right.items() <= one.items() and right.items() <= two.items()
     assert (one["tp"], two["tp"]) == (4, 2)
+    assert (one["dispatcher"], two["dispatcher"]) == ("alltoall", "hybridep")
     with pytest.raises(InputError, match="2 functions that do: first, second"):
         reading_of(Content(OF_COMMON))
 
