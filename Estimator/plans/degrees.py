@@ -411,6 +411,11 @@ class Degrees(Layout):
         return self.dp * self.sequence_devices
 
     @property
+    def most_expert_load(self) -> float:
+        """The load of a device that gets all tokens of those that share the experts."""
+        return float(self.ep)
+
+    @property
     def sharding(self) -> int:
         """The ZeRO stage that has an effect: 0 where one device has all copies of a group."""
         return self.zero_stage if self.copies > self.shard_groups else 0

@@ -27,17 +27,17 @@ def most_load(request: Request, plan: Evaluation) -> MostLoad | None:
 
     More tokens never take less memory, so the steps are halved.
     """
-    degrees = plan.uniform
-    if degrees.ep == 1 or plan.iteration.status is not Status.FEASIBLE:
+    degrees, most = plan.uniform, plan.uniform.most_expert_load
+    if most == 1.0 or plan.iteration.status is not Status.FEASIBLE:
         return None
 
     def fits(load: float) -> bool:
         asked = request.with_settings(expert_load=load)
         return evaluated(asked).iteration.status is Status.FEASIBLE
 
-    if fits(float(degrees.ep)):
-        return MostLoad(float(degrees.ep), every=True)
-    fitting, beyond = 0, int((degrees.ep - degrees.expert_load) / STEP)
+    if fits(most):
+        return MostLoad(most, every=True)
+    fitting, beyond = 0, int((most - degrees.expert_load) / STEP)
     while beyond - fitting > 1:
         middle = (fitting + beyond) // 2
         if fits(degrees.expert_load + middle * STEP):

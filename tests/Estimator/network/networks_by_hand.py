@@ -82,8 +82,9 @@ def crossings_by_hand(size: int, stride: int, cluster: Cluster, first: int) -> l
                 below = cluster.tiers[cluster.tiers.index(tier) - 1]
                 bandwidth = min(bandwidth, below.bandwidth_bytes_per_s * below.efficiency)
                 tier = later(tier, below)
-        if spacing > 1:
-            tier = replace(tier, latency_s=spacing * tier.latency_s)
+        if spacing > 1:  # hop by hop
+            short = tier.short and replace(tier.short, latency_s=spacing * tier.short.latency_s)
+            tier = replace(tier, latency_s=spacing * tier.latency_s, short=short)
         crossed.append(
             Crossing(
                 tier, inside, together, hops, min(counts), bandwidth, spacing, positions, changing
