@@ -315,6 +315,9 @@ class Degrees(Layout):
             most=2**20,
             title="groups of shards",
             phrase="ZeRO within each of {} groups",
+            compared=True,
+            # all plans of a design point have one value, though layers cost the same with any
+            decides_first=Decides.LAYER_COSTS,
             usual=(1,),
         ),
     ] = 1

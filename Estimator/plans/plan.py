@@ -297,6 +297,11 @@ def _check_shares(plan: UniformPlan) -> None:
             f"shard_groups is {plan.shard_groups}, but nothing is sharded; give a zero_stage of 1 "
             "to 3, or leave shard_groups out"
         )
+    if 1 < plan.copies == plan.shard_groups:
+        raise InputError(
+            f"shard_groups is {plan.shard_groups}, so that each of the {plan.copies} replicas has "
+            "all that ZeRO divides; give fewer groups, or a zero_stage of 0 and no shard_groups"
+        )
     if plan.shard_groups > 1 and isinstance(plan.group_order, Assignment):
         raise InputError(
             f"group_order is {plan.group_order}, which does not say where groups of shards lie; "

@@ -12,6 +12,7 @@ from GraphExtractor.graph_key import GraphKey
 from GraphExtractor.models.base import LlamaLikeFamily, ModelFamily, TensorParallelPlan
 from GraphExtractor.models.deepseek_v3 import DeepseekV3, put_mixtures
 from GraphExtractor.sources.config_values import ConfigSize, standard_sizes
+from phaze_common.errors import InputError
 
 if TYPE_CHECKING:
     import torch
@@ -24,8 +25,8 @@ class Glm4Moe(LlamaLikeFamily):
     The last of every ``step`` blocks behind ``dense_layers`` has experts of width ``expert_ffn``,
     of which a token meets ``chosen``, and one that all tokens meet; the others have an MLP of width
     ``ffn``. Rotary positions turn the part ``rotary`` of a head. The text blocks of Llama 4 (Meta
-    2025) are the same, but for positions that every fourth block lacks and attention to 8,192
-    tokens in the others, which are as many as it is trained on here.
+    2025) are the same, but for positions that every fourth block lacks and attention within chunks
+    of ``chunk`` tokens in the others, so that no longer sequences are extracted.
     """
 
     folder: ClassVar[str] = "Glm4Moe"
@@ -49,12 +50,26 @@ class Glm4Moe(LlamaLikeFamily):
     query_norm: bool = False
     bias: bool = False
     rotary: float = 0.5
+    chunk: int = 0  # 0: attention to all tokens
 
     @property
     def divided_sizes(self) -> Mapping[str, int]:
         """See base class."""
         sizes = {"attention heads": self.heads, "key/value heads": self.kv_heads}
         return {**sizes, "ffn width": self.ffn, "expert width": self.expert_ffn}
+
+    def check(self, key: GraphKey) -> None:
+        """See base class.
+
+        Raises:
+            InputError: sequences are longer than the chunks that attention is within.
+        """
+        if self.chunk and key.sequence_length > self.chunk:
+            raise InputError(
+                f"sequences of {key.sequence_length} tokens, given for {key.model}, attend within "
+                f"chunks of {self.chunk} in most of its blocks, which is not priced; give a "
+                f"sequence_length of at most {self.chunk}"
+            )
 
     def part(self, name: str) -> Any:
         """See base class."""
@@ -108,6 +123,7 @@ _llama4 = partial(
     rotary=1.0,
     vocabulary=202048,
     sequence_length=8192,
+    chunk=8192,
 )
 
 MODELS: Mapping[str, ModelFamily] = {

@@ -102,9 +102,10 @@ def lacking_columns(
 
 def with_later_axes(table: pd.DataFrame) -> pd.DataFrame:
     """A ``table`` of a run as it is written now: those of before do not name the width of experts,
-    which was that of all else."""
-    lacks = "model" in table and "etp" not in table
-    return table.assign(etp=ExpertWidth.SAME.value) if lacks else table
+    which was that of all else, and groups of shards, of which there was one."""
+    later: dict[str, str | int] = {"etp": ExpertWidth.SAME.value, "shard_groups": 1}
+    lacking = {name: later[name] for name in later if "model" in table and name not in table}
+    return table.assign(**lacking) if lacking else table
 
 
 def complete_designs(designs: pd.DataFrame) -> pd.DataFrame:

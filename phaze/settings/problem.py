@@ -130,7 +130,6 @@ def plan_space(request: Request, model: str) -> PlanSpace:
         overlap_tensor=request.plan.overlap_tensor,
         further=(
             *((each.key, getattr(request.plan, each.key)) for each in PLAN_AXES if _further(each)),
-            ("shard_groups", request.plan.shard_groups),
             ("offload", offloads_searched(request.plan.offload or ())),
         ),
     )

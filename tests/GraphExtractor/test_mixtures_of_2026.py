@@ -190,6 +190,11 @@ def test_experts_stand_behind_or_between_dense_blocks(
     assert len(shared) == 2
 
 
+def test_attention_within_chunks_is_not_taken_for_attention_to_all() -> None:
+    with pytest.raises(InputError, match=r"chunks of 8192 .* at most 8192"):
+        extract_graph(GraphKey("llama-4-scout", 1, 16384, 1))
+
+
 def test_deepseek_predicts_a_second_token_if_asked_to() -> None:
     """A block with experts, a product that joins both inputs, and the head once more."""
     plain, further = (graph_of(f"deepseek-v3{each}") for each in ("", "-mtp"))

@@ -128,8 +128,9 @@ def read(
     graphs = _cuda_graphs(flags)
     if graphs is not CudaGraphs.NONE:
         settings["cuda_graphs"] = graphs.value
-    settings |= _expert_exchange(flags, divided=settings["ep"] != 1 or "ep" in flags.given)
-    settings |= _expert_load(flags)
+    divided = settings["ep"] != 1 or "ep" in flags.given
+    settings |= _expert_exchange(flags, divided=divided)
+    settings |= _expert_load(flags, divided=divided)
     if cp > 1 and "exchange" not in flags.given:
         settings["exchange"] = _exchange(flags)
     if flags.has("use-tp-pp-dp-mapping"):
@@ -473,7 +474,7 @@ def _expert_exchange(flags: Flags, *, divided: bool) -> dict[str, object]:
     return found
 
 
-def _expert_load(flags: Flags) -> dict[str, object]:
+def _expert_load(flags: Flags, *, divided: bool) -> dict[str, object]:
     """What the busiest experts get over the mean: their capacity, where all are padded to it."""
     capacity, padded = "moe-expert-capacity-factor", flags.has("moe-pad-expert-input-to-capacity")
     factor, forced = flags.text(capacity), flags.has("moe-router-force-load-balancing")
@@ -482,7 +483,9 @@ def _expert_load(flags: Flags) -> dict[str, object]:
     if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", factor) or float(factor) <= 0.0:
         raise flags.refused(capacity, factor, "a factor above 0, or give --expert-load")
     if padded and float(factor) >= 1.0:
-        flags.usual[capacity] = "tokens beyond an expert's capacity are dropped, and not trained on"
+        says = "tokens beyond an expert's capacity are dropped, and not trained on"
+        alone = "; rows that pad experts on a device that has all are not priced"
+        flags.usual[capacity] = says if divided else says + alone
         return {"expert_load": float(factor)}
     what = "balanced, which forcing it makes" if forced else "balanced"
     flags.usual[capacity] = f"priced with routing {what}; of another give --expert-load"

@@ -513,6 +513,8 @@ def _expert_load(given: _Given) -> dict[str, object]:
     padded = given.flag("model.moe_pad_expert_input_to_capacity")
     if not isinstance(factor, int | float) or isinstance(factor, bool):
         return {}
+    if padded and given.size(f"model.{AXES['ep']}") == 1:
+        given.untold[capacity] = "rows that pad experts on a device that has all are not priced"
     if padded and factor >= 1.0:
         return {"expert_load": float(factor)}
     given.untold[capacity] = "experts take so many tokens and drop the rest, which is not priced"

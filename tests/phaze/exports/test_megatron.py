@@ -29,6 +29,7 @@ from phaze.exports.launch import Launch
 from phaze.exports.megatron_lm.exporter import EXPORTER as LM
 from phaze.exports.megatron_lm.exporter import script
 from phaze.exports.megatron_lm.pipeline import layout_chunks
+from phaze.exports.megatron_lm.reader import read
 from phaze.exports.nemo.exporter import EXPORTER as BRIDGE
 from phaze.exports.shape import decoder_shape
 from phaze_common.choices import CudaGraphs, GroupOrder, KeyExchange, Precision, TensorLayout
@@ -686,6 +687,14 @@ READ = {
     "--optimizer muon --use-distributed-optimizer": {"optimizer": "muon", "zero_stage": 1},
     "--optimizer dist_muon --muon-num-ns-steps 5": {"optimizer": "muon", "zero_stage": 1},
 }
+
+
+@pytest.mark.parametrize(("ep", "said"), [(1, True), (2, False)])
+def test_padding_of_experts_on_a_device_that_has_all_is_said(ep: int, said: bool) -> None:
+    words = "--moe-expert-capacity-factor 1.5 --moe-pad-expert-input-to-capacity"
+    found = read(f"{BASE}{words} --expert-model-parallel-size {ep}", {})
+    reasons = [each.reason for each in found.of_kind("priced as usual")]
+    assert any("rows that pad experts" in each for each in reasons) is said
 
 
 @pytest.mark.parametrize("given", READ)
