@@ -72,6 +72,19 @@ def test_precision_and_recomputation_are_shown() -> None:
     assert shown == "fp8, micro-batch 2, recomputation full"
 
 
+def test_throughput_and_devices_are_those_of_all_sites() -> None:
+    alone, found = of(dp=2), of(dp=2, sites=4, outer_steps=2**20)
+    one, whole = evaluation_mapping(alone), evaluation_mapping(found)
+    assert (one["devices"], whole["devices"]) == (2, 8)
+    for key in ("samples_per_s", "tokens_per_s"):
+        assert whole[key] == pytest.approx(4 * one[key], rel=1e-3)
+    shown = rows(found)
+    assert shown["devices"].startswith("8 x NVIDIA H100 SXM 80 GB of 4 sites on ")
+    assert shown["samples/s"].endswith(" of 4 sites") and shown["tokens/s"].endswith(" of 4 sites")
+    assert not rows(alone)["samples/s"].endswith("sites")
+    assert found.time_intervals[0].reasons == alone.time_intervals[0].reasons
+
+
 def test_a_plan_that_waits_for_the_host_says_so() -> None:
     slow, fast = of(), of(cuda_graphs="iteration")
     share = slow.iteration.breakdown.launch_s / slow.iteration.iteration_s
