@@ -48,6 +48,10 @@ def rows(found: Evaluation) -> dict[str, str]:
             ("recompute mla_up_proj (no layer of the model has it)",),
         ),
         ({"recompute": "mlp"}, ()),
+        ({"outer_steps": 4}, ("outer_steps 4 (sites is 1)",)),
+        ({"outer_dtype": "fp8"}, ("outer_dtype fp8 (sites is 1)",)),
+        ({"site_gbit_per_s": 3.0}, ("site_gbit_per_s 3.0 (sites is 1)",)),
+        ({"sites": 2, "outer_steps": 4, "outer_dtype": "fp8", "site_gbit_per_s": 3.0}, ()),
         ({"model": EXPERTS, "dp": 2, "ep": 2, "dispatcher": "deepep", "expert_load": 2.0}, ()),
     ],
 )
