@@ -57,6 +57,8 @@ def check_runs(
     dispatchers: Iterable[Dispatcher | None],
     cuda_graphs: bool,
     attention: str | None,
+    *,
+    dispatch_fp8: bool = False,
 ) -> None:
     """Refuse what a device cannot run.
 
@@ -69,6 +71,8 @@ def check_runs(
         return
     for what, instead in _refused(device, family, precision, dispatchers, cuda_graphs, attention):
         raise InputError(f"{device.title} {what}; {instead}")
+    if dispatch_fp8 and Precision.FP8 not in family.reduced:
+        raise InputError(f"{device.title} has no fp8 to send tokens in; leave --dispatch-fp8 out")
 
 
 def _refused(

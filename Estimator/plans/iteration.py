@@ -30,7 +30,8 @@ def price_iteration(
 def iteration_of(priced: PricedPipeline) -> Iteration:
     """What an iteration of a priced plan takes."""
     machine = priced.machine
-    samples = priced.first_stage.global_batch_size
+    sites = priced.first_stage.sites
+    samples = sites * priced.first_stage.global_batch_size
     iteration_s = priced.iteration_s
     work = [_work(priced, stage) for stage in range(priced.pp)]
     stages, devices = _stages(priced, work), sum(priced.devices)
@@ -43,7 +44,7 @@ def iteration_of(priced: PricedPipeline) -> Iteration:
         tokens_per_s=samples * priced.costs.graph.key.sequence_length / iteration_s,
         **vars(priced.flops.rates(iteration_s * devices, machine.peak_flops)),
         energy_per_sample_j=priced.sample_joules,
-        devices=devices,
+        devices=sites * devices,
         micro_batches_per_pipeline=priced.micro_batches,
         stages=stages,
         breakdown=_breakdown(priced, work[priced.busiest_stage]),

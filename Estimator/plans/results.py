@@ -148,7 +148,8 @@ class Iteration:
     ``all_scores`` ones count these too, hardware FLOPs are all that are computed, also again
     (``Estimator.plans.flops``). ``status`` is feasible where every stage fits in memory, else
     infeasible with the reason; times are given all the same. ``energy_per_sample_j`` is that of the
-    operators of all devices; None where the hardware's energy is not known.
+    operators of all devices; None where the hardware's energy is not known. Samples, tokens and
+    ``devices`` are those of all sites, what is of a stage or a pipeline that of one.
     """
 
     status: Status
@@ -168,6 +169,11 @@ class Iteration:
     stages: tuple[StageReport, ...]
     breakdown: Breakdown
     pipeline: PipelineReport
+
+    @property
+    def site_devices(self) -> int:
+        """Devices of one site."""
+        return sum(stage.devices for stage in self.stages)
 
     @property
     def memory_bytes(self) -> float:

@@ -84,7 +84,8 @@ def as_priced(
     if launch is not None and "software" not in command.settings:
         launch = launch.under(evaluation.machine.software.name)
     if launch is not None and not {"devices", "dp"} & command.settings.keys():
-        launch = launch.on_nodes(evaluation.iteration.devices, evaluation.machine.cluster.node_size)
+        node = evaluation.machine.cluster.node_size
+        launch = launch.on_nodes(evaluation.iteration.site_devices, node)
     return launch
 
 

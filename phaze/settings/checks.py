@@ -76,6 +76,7 @@ def _check_device(device: Device, request: Request) -> None:
         plan.dispatcher,
         plan.cuda_graphs is not CudaGraphs.NONE,
         request.records.software.attention_kernel if named else None,
+        dispatch_fp8=True in plan.dispatch_fp8,
     )
 
 

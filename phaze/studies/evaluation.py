@@ -52,7 +52,7 @@ class Evaluation:
     def time_intervals(self) -> tuple[TimeInterval, ...]:
         """How sure the time of an iteration is."""
         found, records = self.iteration, self.hardware.records
-        return time_intervals(records, self.plan.model, found.devices, found.iteration_s)
+        return time_intervals(records, self.plan.model, found.site_devices, found.iteration_s)
 
     @property
     def offloads(self) -> bool:

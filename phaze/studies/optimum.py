@@ -49,7 +49,7 @@ def optimum_beside(evaluation: Evaluation, progress: Progress | None = None) -> 
             "device": hardware.device,
             "cluster": hardware.cluster,
             "software": hardware.software,
-            "devices": evaluation.iteration.devices,
+            "devices": evaluation.iteration.site_devices,
             "use_all_devices": True,
             "global_batch_size": plan.global_batch_size,
             "sequence_length": plan.sequence_length,

@@ -10,6 +10,7 @@ from GraphExtractor.names import label
 from phaze.report.sentences.designs import plan_extras, plan_text
 from phaze.report.table import Table
 from phaze.report.tables.training_tables import (
+    devices_text,
     evaluation_mapping,
     fullest_memory_text,
     panel,
@@ -83,7 +84,7 @@ def _plan_table(found: PlanFeatures) -> Table:
     chosen = ", ".join([plan_text(plan), *plan_extras(plan)])
     rows = {
         "status": f"{iteration.status.value}{reason}",
-        "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {chosen}",
+        "devices": f"{devices_text(iteration.devices, hardware, plan)}: {chosen}",
         "iteration": f"{number(iteration.iteration_s, FINE_DIGITS)} s",
         "memory of the fullest stage": fullest_memory_text(*used),
     }

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from Estimator.coverage import words_of
+from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.plan import plan_mapping
 from Estimator.plans.results import Iteration, Status, TimeInterval
 from GraphExtractor.names import label
@@ -27,7 +28,7 @@ from phaze.settings.launched import KeyKind, LaunchReading
 from phaze_common.numbers import FINE_DIGITS, number, percent, size_text, stage_memory_text
 from phaze_common.records import to_json
 from phaze_common.units import GIB
-from Solver.results import MOST_SHARE
+from Solver.results import MOST_SHARE, HardwareReport
 
 if TYPE_CHECKING:
     from phaze.studies.evaluation import Evaluation
@@ -177,15 +178,15 @@ def summary_table(evaluation: Evaluation) -> Table:
     reason = f": {iteration.reason}" if iteration.status is Status.INFEASIBLE else ""
     rows = {
         "status": f"{iteration.status.value}{reason}",
-        "devices": f"{iteration.devices:,} x {hardware.title} on {hardware.cluster}: {chosen}",
+        "devices": f"{devices_text(iteration.devices, hardware, plan)}: {chosen}",
         "each pass": _pass_text(evaluation),
         "micro-batches per pipeline": f"{iteration.micro_batches_per_pipeline:,}",
         "iteration": f"{number(iteration.iteration_s, FINE_DIGITS)} s",
         **interval_rows(evaluation.time_intervals),
-        "samples/s": number(iteration.samples_per_s, FINE_DIGITS),
+        "samples/s": f"{number(iteration.samples_per_s, FINE_DIGITS)}{of_sites(plan)}",
     }
     if evaluation.plan.sequence_length > 1:
-        rows["tokens/s"] = number(iteration.tokens_per_s)
+        rows["tokens/s"] = f"{number(iteration.tokens_per_s)}{of_sites(plan)}"
     rows |= rate_rows(iteration)
     launch = iteration.breakdown.launch_s / iteration.iteration_s
     if launch >= WORTH_A_ROW and hardware.accelerator is None:
@@ -215,6 +216,16 @@ def summary_table(evaluation: Evaluation) -> Table:
         )
     title = f"{label(evaluation.plan.model)}, one iteration under {hardware.software}"
     return panel(title, rows)
+
+
+def devices_text(many: int, hardware: HardwareReport, plan: UniformPlan | None) -> str:
+    """So many devices of all sites of a plan (None: its stages differ), and where they are."""
+    return f"{many:,} x {hardware.title}{of_sites(plan)} on {hardware.cluster}"
+
+
+def of_sites(plan: UniformPlan | None) -> str:
+    """`` of 4 sites``, where there are several."""
+    return "" if plan is None or plan.sites == 1 else f" of {plan.sites} sites"
 
 
 def _pass_text(evaluation: Evaluation) -> str:

@@ -9,7 +9,7 @@ from GraphExtractor.names import label
 from phaze.report.sentences.designs import NEGLIGIBLE, part_text, summary_text
 from phaze.report.sentences.utilization import mfu_share
 from phaze.report.table import Table
-from phaze.report.tables.training_tables import fullest_memory_text, panel, rate_rows
+from phaze.report.tables.training_tables import devices_text, fullest_memory_text, panel, rate_rows
 from phaze.studies.training_time.records import DAY_S, HOUR_S, FailureReport, TrainingTime
 from phaze.studies.training_time.run import PricedTraining
 from phaze_common.numbers import FINE_DIGITS, number, percent, size_text, time_text
@@ -43,13 +43,14 @@ def _rows(priced: PricedTraining, *, searched: bool) -> Iterator[tuple[str, str]
     if training.reason and training.status is Status.INFEASIBLE:
         reason = f": {training.reason}; training-time --best searches for a plan that does"
     yield "status", f"{training.status.value}{reason}"
-    yield "devices", f"{training.devices:,} x {hardware.title} on {hardware.cluster}"
     plan = evaluation.uniform
+    yield "devices", devices_text(training.devices, hardware, plan)
     chosen = summary_text(plan)
     yield "plan", f"{chosen}; {_found(priced)}" if searched else chosen
     many = training.micro_batches_per_pipeline
     micro_batches = f"{many:,} micro-batch{'' if many == 1 else 'es'} per pipeline"
-    yield "global batch", f"{plan.global_batch_size:,} samples, {micro_batches}"
+    of_site = " of each site" if plan.sites > 1 else ""
+    yield "global batch", f"{plan.global_batch_size:,} samples{of_site}, {micro_batches}"
     used = iteration.memory_bytes, machine.memory_bytes, iteration.allocated_bytes
     yield "memory of the fullest stage", fullest_memory_text(*used)
     samples = f"{training.samples:,} samples"

@@ -98,7 +98,7 @@ def training_of_file(
     _check(settings, request)
     warm_up = _warm_up(settings, request)
     first = request.plan.global_batch_size if warm_up is None else warm_up.start
-    samples_asked(settings, first, request.workload.sequence_length[0])
+    samples_asked(settings, request.plan.sites * first, request.workload.sequence_length[0])
     return TrainingRequest(replace(settings, best=best), request, warm_up)
 
 

@@ -62,17 +62,18 @@ def training_time_of(
         does not fit the plan, or failures come too often.
     """
     length = plan.costs.graph.key.sequence_length
-    batch = plan.degrees.global_batch_size
-    asked = samples_asked(settings, batch if warm_up is None else warm_up.start, length)
-    levels = _priced(plan, batch_levels(asked, batch, warm_up))
+    batch, sites = plan.degrees.global_batch_size, plan.degrees.sites
+    first = sites * (batch if warm_up is None else warm_up.start)
+    asked = samples_asked(settings, first, length)  # of which each site trains on a part
+    levels = _priced(plan, batch_levels(-(-asked // sites), batch, warm_up))
     full = price_iteration(plan.degrees, plan.costs, plan.machine)
     work_s = math.fsum(each.level.iterations * each.level.iteration_s for each in levels)
     failures, lost = _failures(plan, settings, work_s)
     parts = (*_parts(levels), *_interruptions(lost, settings))
     wall_clock_s = math.fsum(part.total_s for part in parts)
-    devices, samples = plan.degrees.devices, sum(each.level.samples for each in levels)
+    devices, samples = full.devices, sum(each.level.samples for each in levels)
     peak = plan.machine.peak_flops * devices
-    each_s = full.iteration_s / batch  # of a sample, all of which have the same FLOPs
+    each_s = full.iteration_s / (sites * batch)  # of a sample, all of which have the same FLOPs
     flops = samples * each_s * peak
     model = flops * full.model_flops_utilization
     all_scores = flops * full.all_scores_flops_utilization
@@ -133,7 +134,8 @@ def _priced(plan: PreparedPlan, levels: Sequence[BatchLevel]) -> list[_Level]:
             )
             priced[degrees.micro_batches] = iteration, parts
         iteration, parts = priced[degrees.micro_batches]
-        of_level = level.global_batch_size, level.iterations, level.samples
+        samples = plan.degrees.sites * level.samples
+        of_level = level.global_batch_size, level.iterations, samples
         times = iteration.micro_batches_per_pipeline, iteration.iteration_s
         found.append(_Level(PricedLevel(*of_level, *times), parts))
     return found
@@ -170,10 +172,11 @@ def _failures(
     """Checkpoints and failures, and what they cost; None where nothing is known of them."""
     if settings.checkpoint_bandwidth_bytes_per_s is None:
         return None, None
-    size = checkpoint_bytes(plan.degrees, plan.costs)
+    sites = plan.degrees.sites  # each writes what it has, and all wait for one that fails
+    size = sites * checkpoint_bytes(plan.degrees, plan.costs)
     written_s = size / settings.checkpoint_bandwidth_bytes_per_s
     hours = settings.device_mtbf_hours
-    mtbf_s = None if hours is None else hours * HOUR_S / plan.degrees.devices
+    mtbf_s = None if hours is None else hours * HOUR_S / (sites * plan.degrees.devices)
     young_s = None if mtbf_s is None else young_daly_interval_s(written_s, mtbf_s)
     interval_s = settings.checkpoint_interval_s or young_s
     assert interval_s is not None  # one of them was given

@@ -60,6 +60,7 @@ def test_families_name_kernels_that_there_are() -> None:
         ("a100_80gb", {"attention_kernel": "flash_3"}, "give flash_1, flash_2, cudnn or triton"),
         ("tpu_v6e", {"dispatcher": "deepep"}, "give --dispatcher alltoall or allgather"),
         ("mi300x", {"dispatcher": "hybridep"}, "alltoall, allgather or deepep"),
+        ("a100_80gb", {"dispatch_fp8": True}, "no fp8 to send tokens in; leave --dispatch-fp8 out"),
     ],
 )
 def test_what_a_device_cannot_run_is_refused(
@@ -67,6 +68,11 @@ def test_what_a_device_cannot_run_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         evaluate_request(None, GIVEN | {"device": device} | setting)
+
+
+def test_a_device_with_fp8_sends_tokens_in_it() -> None:
+    for device in ("h100", "mi300x"):
+        assert evaluate_request(None, GIVEN | {"device": device, "dispatch_fp8": True})
 
 
 def test_a_device_of_no_family_runs_what_it_is_described_in() -> None:

@@ -14,6 +14,7 @@ import yaml
 import phaze
 from Estimator.devices.files import device_names, load_device
 from Estimator.devices.written_yaml import written_yaml
+from Estimator.plans.plan import OF_SITES
 from Estimator.plans.state_formats import FORMAT_KEYS
 from phaze.settings.request import request_fields
 from phaze.studies.training_time.request import plan_of_search, training_request
@@ -328,7 +329,7 @@ def test_whatever_an_evaluation_takes_of_a_plan_and_a_search_may_choose_says_wha
     of_hardware = {
         each.key
         for each in request_fields()
-        if each.about.hardware is not None and each.key != "offload"
+        if each.about.hardware is not None and each.key not in {"offload", *OF_SITES}
     }
     of_hardware |= {"cluster", "fast_domain"}
     of_training = {"global_batch_size", "optimizer", "precision", "attention", *FORMAT_KEYS}

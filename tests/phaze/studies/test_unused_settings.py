@@ -48,6 +48,10 @@ def rows(found: Evaluation) -> dict[str, str]:
             ("recompute mla_up_proj (no layer of the model has it)",),
         ),
         ({"recompute": "mlp"}, ()),
+        ({"outer_steps": 4}, ("outer_steps 4 (sites is 1)",)),
+        ({"outer_dtype": "fp8"}, ("outer_dtype fp8 (sites is 1)",)),
+        ({"site_gbit_per_s": 3.0}, ("site_gbit_per_s 3.0 (sites is 1)",)),
+        ({"sites": 2, "outer_steps": 4, "outer_dtype": "fp8", "site_gbit_per_s": 3.0}, ()),
         ({"model": EXPERTS, "dp": 2, "ep": 2, "dispatcher": "deepep", "expert_load": 2.0}, ()),
     ],
 )
@@ -70,6 +74,19 @@ def test_a_load_that_no_device_can_get_is_refused() -> None:
 def test_precision_and_recomputation_are_shown() -> None:
     shown = rows(of(recompute="full", micro_batch_size=2, precision="fp8"))["each pass"]
     assert shown == "fp8, micro-batch 2, recomputation full"
+
+
+def test_throughput_and_devices_are_those_of_all_sites() -> None:
+    alone, found = of(dp=2), of(dp=2, sites=4, outer_steps=2**20)
+    one, whole = evaluation_mapping(alone), evaluation_mapping(found)
+    assert (one["devices"], whole["devices"]) == (2, 8)
+    for key in ("samples_per_s", "tokens_per_s"):
+        assert whole[key] == pytest.approx(4 * one[key], rel=1e-3)
+    shown = rows(found)
+    assert shown["devices"].startswith("8 x NVIDIA H100 SXM 80 GB of 4 sites on ")
+    assert shown["samples/s"].endswith(" of 4 sites") and shown["tokens/s"].endswith(" of 4 sites")
+    assert not rows(alone)["samples/s"].endswith("sites")
+    assert found.time_intervals[0].reasons == alone.time_intervals[0].reasons
 
 
 def test_a_plan_that_waits_for_the_host_says_so() -> None:

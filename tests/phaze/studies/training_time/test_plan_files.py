@@ -18,7 +18,7 @@ from Estimator.hardware_files import HARDWARE
 from Estimator.plans.degrees import Degrees, UniformPlan
 from Estimator.plans.offload import Offload
 from Estimator.plans.pipeline.schedule import PipelineSchedule
-from Estimator.plans.plan import Stage, plan_mapping
+from Estimator.plans.plan import OF_SITES, Stage, plan_mapping
 from Estimator.plans.state_formats import FORMAT_KEYS, StateFormats
 from GraphExtractor.graph import Attention, Recompute
 from phaze.runs.plan_files import evaluate_request
@@ -109,7 +109,7 @@ def test_every_field_of_a_plan_can_be_asked_for() -> None:
         "state_formats",
     } | {"schedule", *FORMAT_KEYS}
     assert asked <= set(settings_for(Mode.EVALUATE).keys)
-    assert asked - {"offload", "cuda_graphs", *FORMAT_KEYS} == set(
+    assert asked - {"offload", "cuda_graphs", *OF_SITES, *FORMAT_KEYS} == set(
         plan_mapping(ONE)
     )  # which only plans tell that say something of them
     formats = StateFormats(StateDtype.BF16, MomentDtype.FP8, StateDtype.FP16, fp8_weights=True)
@@ -117,6 +117,10 @@ def test_every_field_of_a_plan_can_be_asked_for() -> None:
         ONE,
         offload=Offload(optimizer=1.0),
         cuda_graphs=CudaGraphs.LAYER,
+        sites=2,
+        outer_steps=100,
+        site_gbit_per_s=1.0,
+        outer_dtype=MomentDtype.FP8,
         state_formats=formats,
     )
     assert asked == set(plan_mapping(stated))
@@ -147,6 +151,7 @@ def test_the_names_of_choices_are_those_of_the_records() -> None:
         "gradient_dtype": StateDtype,
         "moment_dtype": MomentDtype,
         "main_weight_dtype": StateDtype,
+        "outer_dtype": MomentDtype,
     }
     assert {key: set(names) for key, names in choices.items()} == {
         key: {name.value for name in names} for key, names in records.items()

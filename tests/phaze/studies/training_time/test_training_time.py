@@ -227,6 +227,33 @@ def test_checkpoints_at_a_given_interval_need_no_failures() -> None:
     )
 
 
+def test_sites_share_the_samples_and_totals_are_of_all_of_them() -> None:
+    given: dict[str, Any] = {
+        "samples": 8000.0,
+        "price_per_device_hour": 3.0,
+        "device_power_w": 400.0,
+    }
+    given |= {"device_mtbf_hours": 1e4, "checkpoint_bandwidth_bytes_per_s": 1e9}
+    alone, plan = trained(**given), replace(PLAN, sites=4, outer_steps=2**20)  # hardly exchanges
+    found = training_time_of(prepared(plan), TrainingSettings(**given))
+    assert (found.devices, found.iterations, found.samples) == (16, 250, 8000)
+    assert [level.samples for level in found.levels] == [8000]
+    assert found.work_s == pytest.approx(alone.work_s / 4, rel=1e-3)
+    assert found.device_hours == pytest.approx(16 * found.wall_clock_s / 3600)
+    assert found.price == pytest.approx(3 * found.device_hours)
+    assert found.energy is not None
+    assert found.energy.energy_kwh == pytest.approx(0.4 * found.device_hours)
+    assert found.model_flops == pytest.approx(alone.model_flops)
+    assert found.model_tflops_per_device == pytest.approx(alone.model_tflops_per_device, rel=1e-3)
+    assert found.failures is not None and alone.failures is not None
+    assert found.failures.checkpoint_bytes == 4 * alone.failures.checkpoint_bytes
+    assert found.failures.cluster_mtbf_s == 1e4 * 3600 / 16
+    more = training_time_of(prepared(plan), TrainingSettings(samples=8001.0))
+    assert (more.iterations, more.samples) == (251, 8032)
+    with pytest.raises(InputError, match="the first iteration takes, 32 samples"):
+        training_time_of(prepared(plan), TrainingSettings(samples=31.0))
+
+
 def test_a_checkpoint_holds_a_parameter_once_however_it_is_divided() -> None:
     """But for norms and biases, which tensor-parallel devices hold alike, and the padding of the
     vocabulary."""
