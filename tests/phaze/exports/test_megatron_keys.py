@@ -182,11 +182,11 @@ MIXTURE = (
         ("--moe-layer-freq 1", ""),
         ("--moe-layer-freq ([1]*32)", ""),
         (
-            "--tensor-model-parallel-size 4 --expert-tensor-parallel-size 2",
+            "--tensor-model-parallel-size 4 --sequence-parallel --expert-tensor-parallel-size 2",
             "experts are cut over 2 devices, not over tp 4",
         ),
-        ("--tensor-model-parallel-size 4 --expert-tensor-parallel-size 1", ""),
-        ("--tensor-model-parallel-size 4 --expert-tensor-parallel-size 4", ""),
+        ("--tensor-model-parallel-size 4 --sequence-parallel --expert-tensor-parallel-size 1", ""),
+        ("--tensor-model-parallel-size 4 --sequence-parallel --expert-tensor-parallel-size 4", ""),
     ],
 )
 def test_blocks_and_cuts_of_experts_are_read_or_refused(flags: str, reason: str) -> None:
@@ -657,6 +657,16 @@ EXCHANGE = "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall"
             "needs --moe-token-dispatcher-type alltoall or flex",
         ),
         ("--num-distributed-optimizer-instances 2", "needs --use-distributed-optimizer"),
+        (f"{EXCHANGE} --moe-enable-deepep", "needs --moe-token-dispatcher-type flex"),
+        ("--tensor-model-parallel-size 2", "--num-experts .* needs --sequence-parallel"),
+        (
+            "--recompute-granularity selective --recompute-method uniform",
+            "--recompute-method .* stands beside --recompute-granularity selective",
+        ),
+        (
+            "--recompute-activations --recompute-method uniform",
+            "--recompute-method .* stands beside --recompute-activations",
+        ),
         ("--moe-router-topkk 2", "did you mean --moe-router-topk?"),
         ("--moe-permute-fusoin", "did you mean --moe-permute-fusion?"),
         (
