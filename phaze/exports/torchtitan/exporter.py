@@ -172,6 +172,7 @@ REFUSALS = (
     refusals.two_axes,
     refusals.cut_layers,
     partial(refusals.cuda_graphs, program="it"),
+    refusals.unwritten_model,
     _model,
     _training,
     partial(refusals.formats_but, program="it", own=refusals.IN_FP32),
