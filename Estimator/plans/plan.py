@@ -290,7 +290,7 @@ def _check_shares(plan: UniformPlan) -> None:
     if plan.dp % plan.shard_groups:
         raise InputError(
             f"shard_groups is {plan.shard_groups}, which does not divide dp {plan.dp}; give a "
-            "divisor of it"
+            "divisor of it, or more replicas with --devices or --dp"
         )
     if plan.shard_groups > 1 and not plan.zero_stage:
         raise InputError(

@@ -10,6 +10,7 @@ from Estimator.plans.assignment import AXES, Assignment
 from Estimator.plans.offload import Offload
 from Estimator.plans.state_formats import StateFormats
 from phaze.exports.launch import Launch, UnsupportedPlan, unsupported
+from phaze.exports.shape import unwritten_parts
 from phaze_common.choices import (
     CudaGraphs,
     Dispatcher,
@@ -51,6 +52,12 @@ def two_axes(launch: Launch) -> Refusals:
             f"it has no layout with two tensor axes (tp {degrees.tp} x tp2 {degrees.tp2})",
             **{"layout": layout, "tp": degrees.tp * degrees.tp2, "tp2": 1, "panels": 1, **exchange},
         )
+
+
+def unwritten_model(launch: Launch) -> Refusals:
+    """A decoder of text of which phaze cannot write a part."""
+    if parts := unwritten_parts(launch.plan.model):
+        yield unsupported(f"phaze writes no {parts} for it yet, which {launch.plan.model} has")
 
 
 def shard_groups(launch: Launch) -> Refusals:

@@ -8,11 +8,14 @@ from enum import StrEnum
 from GraphExtractor.models.base import LanguageModelFamily
 from GraphExtractor.models.bloom import Bloom
 from GraphExtractor.models.deepseek_v3 import DeepseekV3
+from GraphExtractor.models.glm4_moe import Glm4Moe
 from GraphExtractor.models.gpt import Gpt
 from GraphExtractor.models.gpt_moe import GptMoe
+from GraphExtractor.models.gpt_oss import GptOss
 from GraphExtractor.models.llama import Llama
 from GraphExtractor.models.mixtral import Mixtral
 from GraphExtractor.models.mpt import Mpt
+from GraphExtractor.models.nemotron_h import NemotronH
 from GraphExtractor.models.opt import Opt
 from GraphExtractor.models.qwen3 import Qwen3
 from GraphExtractor.models.qwen3_moe import Qwen3Moe
@@ -66,6 +69,25 @@ class DecoderShape:
     query_norm: bool = False  # queries and keys are normalised
     dropout: bool = False
     experts: Experts | None = None
+
+
+def unwritten_parts(model: str) -> str:
+    """What a decoder of text has that no exporter writes yet, though programs have it; empty where
+    a model is none or ``decoder_shape`` says it."""
+    match find_model(model):
+        case DeepseekV3(further=further):
+            more = " and layers that predict further tokens" if further else ""
+            return f"latent attention{more}"
+        case GptOss():
+            return "biases of experts and windows of attention"
+        case NemotronH():
+            return "Mamba mixers among blocks"
+        case Glm4Moe(dense_layers=dense, step=step):
+            blocks = "dense blocks among those of experts, and " if dense or step > 1 else ""
+            return f"{blocks}experts that all tokens meet"
+        case GptMoe():
+            return "experts without gates"
+    return ""
 
 
 def decoder_shape(model: str) -> DecoderShape | None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from phaze.exports.megatron_lm.dispatch import (
     BATCHES,
     DELAYED,
+    FLEX,
     KIND,
     SHARED,
     USUAL_KIND,
@@ -18,6 +19,7 @@ from phaze.exports.megatron_lm.flags import Flags
 from phaze_common.errors import InputError
 
 INSTANCES = "num-distributed-optimizer-instances"
+DEEPEP = "moe-enable-deepep"
 
 
 def check_together(flags: Flags, ep: int, zero_stage: object) -> None:
@@ -52,5 +54,17 @@ def _refused(flags: Flags, ep: int, zero_stage: object) -> Iterator[tuple[str, s
         ep=ep,
     ):
         yield "overlap_experts", name, what
+    if DEEPEP in flags.values and flags.text(KIND, USUAL_KIND) != FLEX:
+        yield "dispatcher", DEEPEP, f"needs --{KIND} {FLEX}"
+    tensor = flags.named("tensor-model-parallel-size", "model-parallel-size")
+    divided = flags.number(tensor, 1) > 1 and not flags.has("sequence-parallel")
+    # Megatron-DeepSpeed has experts of its own
+    if divided and flags.has("num-experts") and "deepspeed" not in flags.values:
+        yield "sequence_parallel", "num-experts", f"needs --sequence-parallel beside --{tensor}"
+    selective = flags.has("recompute-activations")
+    if selective or flags.text("recompute-granularity") == "selective":
+        by = "recompute-activations" if selective else "recompute-granularity selective"
+        if flags.has("recompute-method"):
+            yield "recompute", "recompute-method", f"stands beside --{by}"
     if flags.number(INSTANCES, 1) > 1 and zero_stage == 0:
         yield "zero_stage", INSTANCES, "needs --use-distributed-optimizer"

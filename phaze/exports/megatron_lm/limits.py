@@ -28,7 +28,7 @@ from GraphExtractor.graph import Attention, Recompute
 from phaze.exports.launch import Launch, unsupported
 from phaze.exports.megatron_lm.cuda_graphs import graph_limits
 from phaze.exports.megatron_lm.formats import format_limits
-from phaze.exports.refusals import Refusals
+from phaze.exports.refusals import Refusals, unwritten_model
 from phaze.exports.shape import DecoderShape, Positions
 from phaze_common.choices import (
     Dispatcher,
@@ -255,7 +255,7 @@ def _shape(launch: Launch) -> DecoderShape:
 
 
 CHECKS = (
-    *(_kind, _of_model, _stages, _widths, _sequences, _experts),
+    *(_kind, unwritten_model, _of_model, _stages, _widths, _sequences, _experts),
     *(
         _recomputed,
         _arithmetic,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from GraphExtractor.models.base import LanguageModelFamily
-from GraphExtractor.models.registry import find_model
+from GraphExtractor.models.registry import find_model, listed_models
 from phaze.exports.bash.simple_commands import DECLARING
 from phaze.exports.megatron_lm.commands import COUNTED_BY, PROCESSES
 from phaze.exports.megatron_lm.contradictions import INSTANCES, check_together
@@ -40,6 +40,7 @@ from phaze_common.errors import InputError
 from phaze_common.recompute_modules import known_modules
 
 PROGRAM = "Megatron-LM"
+MTP = "mtp-num-layers"
 # --cp-comm-type
 EXCHANGES = {"allgather": "gather", "all_gather": "gather", "p2p": "ring", "a2a": "ulysses"}
 # --data-parallel-sharding-strategy
@@ -109,6 +110,7 @@ def read(
     cp = flags.number("context-parallel-size", 1)
     if "model" not in flags.given:
         settings["model"] = model_of(flags)
+    _further(flags, flags.given.get("model", str(settings.get("model"))))
     settings |= {"tp": tp, "pp": pp, "cp": cp, "ep": flags.number("expert-model-parallel-size", 1)}
     settings |= _pipeline(flags, pp) | _batch(flags, tp * pp * cp)
     settings["sequence_length"] = _length(flags)
@@ -154,10 +156,35 @@ def _pipeline(flags: Flags, pp: int) -> dict[str, object]:
         unused = filter(flags.has, CHUNKS)
         flags.usual.update(dict.fromkeys(unused, "not used: the layout says the chunks"))
     own_stages = {"pp", "stage_layers"} & flags.given.keys()
-    by_flag = "mtp-num-layers" in flags.values
-    if predicts_further(flags.text(layout, "")) and not own_stages and not by_flag:
+    before_last = predicts_further(flags.text(layout, "").rpartition("|")[0])
+    counted = MTP in flags.values and not (MTP in flags.usual and before_last)
+    if predicts_further(flags.text(layout, "")) and not own_stages and not counted:
         flags.untold[layout] = "its layers m predict further tokens; or give --stage-layers"
     return found
+
+
+def _further(flags: Flags, model: str) -> None:
+    """Note whether modules that predict further tokens are as many as ``model`` has, and which
+    listed model has them."""
+    count = " ".join(flags.values.get(MTP, ("0",)))
+    if count == "0":
+        return
+    family = find_model(model)
+    if str(getattr(family, "further", 0)) == count:
+        flags.usual[MTP] = f"priced as {model} has it"
+        return
+    sizes = ("layers", "hidden", "heads", "experts", "vocabulary")
+    alike = (
+        name
+        for name, each in listed_models().items()
+        if type(each) is type(family)
+        and str(getattr(each, "further", 0)) == count
+        and all(getattr(each, size) == getattr(family, size) for size in sizes)
+    )
+    if name := next(alike, ""):
+        flags.untold[MTP] = (
+            f"layers that predict further tokens, not as many in {model}; give --model {name}"
+        )
 
 
 def _chunks(flags: Flags, pp: int) -> dict[str, object]:

@@ -400,6 +400,8 @@ class Expressions(ABC):
             return self.bounded(node, left + right)
         if isinstance(op, ast.Add) and isinstance(left, str) and isinstance(right, str):
             return left + right if len(left) + len(right) <= MOST_CHARACTERS else unknown(node)
+        if isinstance(op, ast.Div) and isinstance(right, str):  # a path below another
+            return Expression(f".../{right}"[:LONGEST_TEXT], possible(left))
         work = ARITHMETIC.get(type(op))
         for each in (left, right):
             if work is None or not isinstance(each, int | float) or abs(each) >= MOST_NUMBER:

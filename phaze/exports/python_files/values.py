@@ -41,8 +41,8 @@ class Made:
     place: int = 0  # of the call: what a loop makes again and again has one
 
     def __str__(self) -> str:
-        plain = [each for each in self.positional if isinstance(each, str | int | float)]
-        words = [repr(each)[:LONGEST_TEXT] for each in plain]
+        shown = str | int | float | Expression
+        words = [repr(each)[:LONGEST_TEXT] for each in self.positional if isinstance(each, shown)]
         return f"{self.name}({', '.join(words)}{'...' if self.values else ''})"
 
     __repr__ = __str__  # whatever it holds, and itself among it, is written once

@@ -70,8 +70,9 @@ def _training(launch: Launch) -> Refusals:
         yield unsupported(what, precision="bf16")
     if degrees.precision.is_reduced and degrees.precision not in CONVERTERS:
         what = f"it has fp8 with a scale for each tensor and mxfp8, no {degrees.precision}"
-        whole = degrees.precision is Precision.FP8_CURRENT
-        yield unsupported(what, precision="fp8" if whole else "mxfp8")
+        # what every chip with these products has besides
+        near = Precision.MXFP8 if degrees.precision is Precision.NVFP4 else Precision.FP8
+        yield unsupported(what, precision=near.value)
     if degrees.optimizer != "adam":
         yield unsupported(f"it has Adam, not {degrees.optimizer}", optimizer="adam")
     if degrees.attention is not Attention.FLASH:
@@ -171,6 +172,7 @@ REFUSALS = (
     refusals.two_axes,
     refusals.cut_layers,
     partial(refusals.cuda_graphs, program="it"),
+    refusals.unwritten_model,
     _model,
     _training,
     partial(refusals.formats_but, program="it", own=refusals.IN_FP32),

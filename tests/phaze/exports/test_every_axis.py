@@ -14,7 +14,11 @@ from Estimator.plans.axes import PLAN_AXES
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
 from Estimator.plans.state_formats import StateFormats
+from GraphExtractor.models.base import LanguageModelFamily
+from GraphExtractor.models.opt import Opt
+from GraphExtractor.models.registry import listed_models
 from phaze.exports.registry import HOMES, exporter
+from phaze.exports.shape import decoder_shape, unwritten_parts
 from phaze_common.choices import (
     Attention,
     CudaGraphs,
@@ -122,3 +126,28 @@ def test_a_program_is_told_an_axis_or_refuses_it(name: str, key: str) -> None:
         if refused or program.files(after) != program.files(before):
             return
     pytest.fail(f"{name} neither refuses {key} nor says it in its files")
+
+
+@pytest.mark.parametrize("program", ["megatron_lm", "megatron_bridge", "torchtitan"])
+@pytest.mark.parametrize(
+    ("model", "part"),
+    [
+        ("deepseek-v3-mtp", "latent attention and layers that predict further tokens"),
+        ("moonlight-16b-a3b", "latent attention"),
+        ("gpt-oss-120b", "biases of experts"),
+        ("nemotron-3-nano-30b-a3b", "Mamba mixers"),
+        ("glm-4.5-air", "dense blocks among those of experts"),
+        ("llama-4-scout", "no experts that all tokens meet"),
+    ],
+)
+def test_a_part_of_a_decoder_that_is_not_written_yet_is_named(
+    program: str, model: str, part: str
+) -> None:
+    refused = exporter(program).unsupported(launch_of(UniformPlan(global_batch_size=1), model))
+    assert refused is not None and part in refused.what and "yet" in refused.what
+
+
+def test_every_listed_decoder_of_text_is_written_or_says_what_is_not() -> None:
+    for name, family in listed_models().items():
+        decodes = isinstance(family, LanguageModelFamily | Opt)
+        assert decodes == (decoder_shape(name) is not None or unwritten_parts(name) != ""), name

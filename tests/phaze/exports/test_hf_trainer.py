@@ -160,3 +160,12 @@ def test_a_value_that_only_running_tells_is_given_by_the_flag_that_is_named(
     ):
         read(text)
     assert setting not in read(text, {setting: value}).settings
+
+
+def test_the_file_of_deepspeed_is_named() -> None:
+    (key,) = (
+        each
+        for each in read(files_of(launch_of(PLAIN))["arguments.py"]).keys
+        if each.name == "deepspeed"
+    )
+    assert key.text == "deepspeed str(.../ds_config.json)"

@@ -182,11 +182,11 @@ MIXTURE = (
         ("--moe-layer-freq 1", ""),
         ("--moe-layer-freq ([1]*32)", ""),
         (
-            "--tensor-model-parallel-size 4 --expert-tensor-parallel-size 2",
+            "--tensor-model-parallel-size 4 --sequence-parallel --expert-tensor-parallel-size 2",
             "experts are cut over 2 devices, not over tp 4",
         ),
-        ("--tensor-model-parallel-size 4 --expert-tensor-parallel-size 1", ""),
-        ("--tensor-model-parallel-size 4 --expert-tensor-parallel-size 4", ""),
+        ("--tensor-model-parallel-size 4 --sequence-parallel --expert-tensor-parallel-size 1", ""),
+        ("--tensor-model-parallel-size 4 --sequence-parallel --expert-tensor-parallel-size 4", ""),
     ],
 )
 def test_blocks_and_cuts_of_experts_are_read_or_refused(flags: str, reason: str) -> None:
@@ -202,6 +202,7 @@ def test_blocks_and_cuts_of_experts_are_read_or_refused(flags: str, reason: str)
         assert found.ignoring([f"--{refused[0].bare}"]).ignored == (refused[0].bare,)
 
 
+LAYOUT = "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout"
 DEEPSEEK = (
     "--num-layers 61 --hidden-size 7168 --ffn-hidden-size 18432 --num-attention-heads 128 "
     "--multi-latent-attention --num-experts 256 --moe-layer-freq ([0]*3+[1]*58) "
@@ -209,6 +210,26 @@ DEEPSEEK = (
     "--q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim "
     "128 --swiglu "
 )
+
+
+@pytest.mark.parametrize(
+    ("flags", "given", "untold"),
+    [
+        ("--mtp-num-layers 1", {"model": "deepseek-v3-mtp"}, ""),
+        ("--mtp-num-layers 0", {}, ""),
+        ("--mtp-num-layers 1", {}, "give --model deepseek-v3-mtp"),
+        ("--mtp-num-layers 1", {"model": "deepseek-v3"}, "give --model deepseek-v3-mtp"),
+        ("--mtp-num-layers 2", {"model": "deepseek-v3-mtp"}, "predict further tokens"),
+        ("--mtp-num-layers 2", {"model": "nemotron-3-nano-30b-a3b"}, "nemotron-3.5-lightning"),
+        (f"--mtp-num-layers 1 {LAYOUT} 'Et*31|t*30mL'", {"model": "deepseek-v3-mtp"}, ""),
+        (f"--mtp-num-layers 1 {LAYOUT} 'Et*31m|t*30L'", {"model": "deepseek-v3-mtp"}, "layers m"),
+    ],
+)
+def test_modules_of_further_tokens_are_those_of_the_model(
+    flags: str, given: dict[str, str], untold: str
+) -> None:
+    found = read(f"{DEEPSEEK} {PLAN} {flags}", given).of_kind(KeyKind.NOT_EXPRESSIBLE)
+    assert untold in found[0].reason if untold else not found
 
 
 def test_models_of_latent_attention_are_read_by_their_sizes() -> None:
@@ -657,6 +678,16 @@ EXCHANGE = "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall"
             "needs --moe-token-dispatcher-type alltoall or flex",
         ),
         ("--num-distributed-optimizer-instances 2", "needs --use-distributed-optimizer"),
+        (f"{EXCHANGE} --moe-enable-deepep", "needs --moe-token-dispatcher-type flex"),
+        ("--tensor-model-parallel-size 2", "--num-experts .* needs --sequence-parallel"),
+        (
+            "--recompute-granularity selective --recompute-method uniform",
+            "--recompute-method .* stands beside --recompute-granularity selective",
+        ),
+        (
+            "--recompute-activations --recompute-method uniform",
+            "--recompute-method .* stands beside --recompute-activations",
+        ),
         ("--moe-router-topkk 2", "did you mean --moe-router-topk?"),
         ("--moe-permute-fusoin", "did you mean --moe-permute-fusion?"),
         (

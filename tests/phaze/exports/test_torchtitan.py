@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from Estimator.devices.architectures import architectures
 from Estimator.plans.assignment import Assignment
 from Estimator.plans.degrees import UniformPlan
 from Estimator.plans.offload import Offload
@@ -309,7 +310,7 @@ def test_recipes_are_converters_and_read_again(precision: Precision, converter: 
     ("precision", "near"),
     [
         (Precision.FP8_CURRENT, "fp8"),
-        (Precision.FP8_BLOCK, "mxfp8"),
+        (Precision.FP8_BLOCK, "fp8"),
         (Precision.NVFP4, "mxfp8"),
         (Precision.FP16, "bf16"),
     ],
@@ -317,6 +318,8 @@ def test_recipes_are_converters_and_read_again(precision: Precision, converter: 
 def test_recipes_that_it_has_not_are_refused(precision: Precision, near: str) -> None:
     refused = EXPORTER.unsupported(launch_of(replace(PLAIN, precision=precision)))
     assert refused is not None and dict(refused.nearest)["precision"] == near
+    chips = [each.reduced for each in architectures().values() if precision in each.reduced]
+    assert all(near in reduced for reduced in chips)
 
 
 def test_files_of_others_are_read_without_running_them() -> None:
