@@ -107,8 +107,8 @@ _glm = partial(
     bias=True,
     vocabulary=151552,
     sequence_length=4096,
-    source="GLM-4.5 Team 2025, table 1 (355B and 106B, of which a token meets 32B and 12B), and "
-    "the released configurations",
+    source="GLM-4.5 Team 2025, table 1 (355B and 106B, of which a token meets 32B and 12B, without "
+    "both tables), and the released configurations, from which the latter are counted with them",
 )
 _llama4 = partial(
     Glm4Moe,
@@ -136,7 +136,7 @@ MODELS: Mapping[str, ModelFamily] = {
         experts=160,
         query_norm=True,
         published_parameter_count=355_000_000_000,
-        published_active_count=32_000_000_000,
+        published_active_count=33_632_228_352,
     ),
     "glm-4.5-air": _glm(
         layers=46,
@@ -146,21 +146,22 @@ MODELS: Mapping[str, ModelFamily] = {
         expert_ffn=1408,
         experts=128,
         published_parameter_count=106_000_000_000,
-        published_active_count=12_000_000_000,
+        published_active_count=13_424_123_904,
     ),
     "llama-4-scout": _llama4(
         experts=16,
         query_norm=True,
         published_parameter_count=109_000_000_000,
-        published_active_count=17_000_000_000,
-        source="Meta 2025, The Llama 4 herd (109B with its vision encoder), and the released "
-        "configuration",
+        published_active_count=17_172_894_720,
+        source="Meta 2025, The Llama 4 herd (109B with its vision encoder; 17B active), and the "
+        "released configuration, from which the latter are counted",
     ),
     "llama-4-maverick": _llama4(
         experts=128,
         step=2,
         published_parameter_count=400_000_000_000,
-        published_active_count=17_000_000_000,
-        source="Meta 2025, The Llama 4 herd, and the released configuration",
+        published_active_count=17_184_691_200,
+        source="Meta 2025, The Llama 4 herd (17B active), and the released configuration, from "
+        "which these are counted",
     ),
 }

@@ -215,10 +215,15 @@ def _says(read: object, given: object) -> bool:
             given = given[0]
         return (
             not isinstance(given, bool)
-            and float(str(given)) == float(read)
+            and _number(str(given)) == float(read)
             and (isinstance(given, str) or given == read)
         )
     return str(read).strip().lower() == str(given).strip().lower()
+
+
+def _number(text: str) -> float:
+    above, slash, below = text.partition("/")
+    return float(above) / float(below) if slash else float(text)
 
 
 @pytest.mark.parametrize("mode", Mode)

@@ -70,7 +70,7 @@ def test_a_row_per_point_in_their_order_with_what_came_out(mixed):
     parts = [
         name for name in table if name.startswith("part_") and not name.startswith("part_hidden_")
     ]
-    assert len(parts) == 13
+    assert len(parts) == 14
     assert row[parts].sum() == pytest.approx(plan.time_per_batch_s)
     assert row["key"] == points[0].key
 
