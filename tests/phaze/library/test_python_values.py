@@ -216,7 +216,7 @@ def _says(read: object, given: object) -> bool:
         return (
             not isinstance(given, bool)
             and _number(str(given)) == float(read)
-            and (isinstance(given, str | Fraction) or given == read)
+            and (isinstance(given, str | fractions.Fraction) or given == read)
         )
     return str(read).strip().lower() == str(given).strip().lower()
 
