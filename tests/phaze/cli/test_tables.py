@@ -206,7 +206,7 @@ def front_of(count: int) -> pd.DataFrame:
         "area_mm2": 100.0,
     }
     plan = {"micro_batch_size": 4, "tp": 1, "pp": 2, "dp": 3, "cp": 1, "ep": 1, "tp2": 1}
-    plan |= {"panels": 1, "sequence_parallel": False}
+    plan |= {"panels": 1, "sequence_parallel": False, "shard_groups": 1}
     words = {"model": "bertlarge", "recompute": "none", "layout": "1d", "exchange": "gather"}
     words |= {"etp": "same"}
     same = pd.DataFrame([sizes | plan | words | {"hbm_bytes": HBM}] * (count + 1))
