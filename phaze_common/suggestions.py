@@ -49,7 +49,12 @@ def nearest(given: str, known: Iterable[str], otherwise: str) -> str:
 
 def either(names: Iterable[str]) -> str:
     """Names as a choice: 'a', 'b' or 'c'."""
-    *first, last = (repr(str(name)) for name in names)
+    return choice(repr(str(name)) for name in names)
+
+
+def choice(words: Iterable[str]) -> str:
+    """Words as a choice: a, b or c."""
+    *first, last = words
     return f"{', '.join(first)} or {last}" if first else last
 
 

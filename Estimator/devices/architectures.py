@@ -12,6 +12,7 @@ from Estimator.devices.recipes import unit_of
 from phaze_common.choices import Dispatcher, Precision
 from phaze_common.errors import InputError
 from phaze_common.records import read_yaml, to_record
+from phaze_common.suggestions import choice
 
 _FILE = Path(__file__).with_name("architectures.yaml")
 
@@ -44,11 +45,9 @@ def architectures() -> Mapping[str, Architecture]:
 
 def architecture_of(device: Device | None) -> Architecture | None:
     """That of a device; None where nobody says it, and nothing is refused."""
-    return (
-        None
-        if device is None or device.architecture is None
-        else (architectures()[device.architecture])
-    )
+    if device is None or device.architecture is None:
+        return None
+    return architectures()[device.architecture]
 
 
 def check_runs(
@@ -86,7 +85,7 @@ def _refused(
     described = device.matrix.peak
     wide = [each for each in Precision if not each.is_reduced and each.matrix_format in described]
     known = [each for each in family.reduced if _unit(each) in described]
-    instead = f"give --precision {_listed([*wide, *known])}"
+    instead = f"give --precision {choice([*wide, *known])}"
     if precision in family.reduced and precision not in known:
         yield f"runs {precision}, but what its products reach so is not described", instead
     elif precision.is_reduced and precision not in known and family.reduced:
@@ -95,21 +94,16 @@ def _refused(
         yield f"has no matrix units for {_unit(precision)}", instead
     for each in dispatchers:
         if not family.runs(each):
-            others = _listed(other for other in Dispatcher if family.runs(other))
+            others = choice(other for other in Dispatcher if family.runs(other))
             yield f"has no {each} to send tokens with", f"give --dispatcher {others}"
     if cuda_graphs and not family.cuda_graphs:
         what = "replays no CUDA graphs, since its steps are compiled whole"
         yield what, "leave --cuda-graphs out"
     shipped = {kernel for each in architectures().values() for kernel in each.attention}
     if attention in shipped and attention not in family.attention:
-        kernels = f"give {_listed(family.attention)}, or " if family.attention else ""
+        kernels = f"give {choice(family.attention)}, or " if family.attention else ""
         yield f"has no attention kernel {attention}", f"{kernels}leave --attention-kernel out"
 
 
 def _unit(precision: Precision) -> str:
     return unit_of(precision.matrix_format)
-
-
-def _listed(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} or {last}" if first else str(last)

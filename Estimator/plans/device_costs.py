@@ -74,8 +74,8 @@ class PassWork:
     host_s: FloatArray  # of ``alone_s``, by ``HostPart``
     collectives: tuple[tuple[int, Collective, int], ...]  # field of PassCosts, and how often
     streaming: tuple[_Streaming, ...]
-    shared_s: float = 0.0  # of experts that all tokens meet, among ``alone_s``
-    single_s: FloatArray | None = None  # of ``alone_s``: of kernels of single experts, if any
+    shared_s: float  # of experts that all tokens meet, among ``alone_s``
+    single_s: FloatArray  # of ``alone_s``, (5,): of kernels of single experts
 
     def priced(self, networks: _Networks) -> FloatArray:
         """All fields of ``PassCosts``, shape (9, ways in which groups lie)."""
@@ -84,8 +84,7 @@ class PassWork:
         if networks.graphs is not CudaGraphs.NONE:
             issued = [part not in REPLAYED[networks.graphs] for part in HostPart]
             total[HOST] = self.host_s[issued].sum()
-        # graphs whose kernels work on all experts
-        if networks.graphs is CudaGraphs.ITERATION and self.single_s is not None:
+        if networks.graphs is CudaGraphs.ITERATION:  # whose kernels work on all experts
             total[: len(self.single_s)] -= self.single_s[:, None]
         for column, collective, times in self.collectives:
             total[column] += times * networks.seconds(collective)
@@ -349,8 +348,7 @@ def _repeated(works: Iterable[tuple[PassWork, int]]) -> PassWork:
         alone_s += times * work.alone_s
         host_s += times * work.host_s
         shared_s += times * work.shared_s
-        if work.single_s is not None:
-            single_s += times * work.single_s
+        single_s += times * work.single_s
         for column, collective, often in work.collectives:
             collectives[column, collective] += often * times
         streaming += [replace(each, times=each.times * times) for each in work.streaming]

@@ -17,6 +17,7 @@ from phaze_common.choices import Precision
 from phaze_common.errors import InputError
 from phaze_common.files import named_file, output_file, user_path
 from phaze_common.settings import COMMAND_LINE
+from phaze_common.suggestions import choice
 from phaze_common.written_files import check_replaceable
 
 if TYPE_CHECKING:
@@ -186,9 +187,9 @@ def _typed(text: str, runs_file: Path | None, *, force: bool) -> Path:
 def _picture(text: str, *, force: bool) -> Path:
     path = output_file(text, flag="--plot")
     if path.suffix.lower() not in PICTURES:
-        endings = f"{', '.join(PICTURES[:-1])} or {PICTURES[-1]}"
         raise InputError(
-            f"--plot {text!r} is no PNG, SVG or PDF; give a file name that ends in {endings}"
+            f"--plot {text!r} is no PNG, SVG or PDF; give a file name that ends in "
+            f"{choice(PICTURES)}"
         )
     return _replaceable(path, "--plot", force=force)
 

@@ -28,6 +28,7 @@ RECIPES = {  # --fp8-recipe
     Precision.FP8_BLOCK: "blockwise",
     Precision.MXFP8: "mxfp8",
 }
+PRECISION_OF = {name: precision for precision, name in RECIPES.items()}
 BARE = {name: name for name in ("fp32", "bf16", "fp16", "fp8")}  # formats as words of a command
 
 

@@ -29,7 +29,7 @@ from phaze.exports.megatron_lm.dispatch import (
     dispatcher_of,
 )
 from phaze.exports.megatron_lm.flags import SETTINGS, Flags, flags_of
-from phaze.exports.megatron_lm.formats import RECIPES
+from phaze.exports.megatron_lm.formats import PRECISION_OF
 from phaze.exports.megatron_lm.known_arguments import known_arguments
 from phaze.exports.megatron_lm.model import blocks_of, model_of
 from phaze.exports.megatron_lm.pipeline import blocks_of_chunks, chunks_of, predicts_further
@@ -50,12 +50,13 @@ ATTENTION_BACKENDS = ("flash", "fused", "auto", *EAGER_BACKENDS)  # --attention-
 DIVIDED_MUON = "dist_muon"  # as --use-distributed-optimizer made it until 2026
 OPTIMIZERS = {
     **dict.fromkeys(("adam", "fusedadam", "adamw", "fusedadamw"), "adam"),
-    **{"sgd": "sgd", "muon": "muon", DIVIDED_MUON: "muon"},
+    "sgd": "sgd",
+    "muon": "muon",
+    DIVIDED_MUON: "muon",
 }
 # the first that is given counts
 PRECISIONS = {"fp4-format": "nvfp4", "fp8-format": "fp8", "bf16": "bf16", "fp16": "fp16"}
 PRECISIONS |= dict.fromkeys(("fp8-hybrid", "fp8-e4m3"), "fp8")  # of Megatron-LM before 2024
-PRECISION_OF = {name: precision.value for precision, name in RECIPES.items()}  # --fp8-recipe
 OF_FORMATS = {  # values that Megatron takes
     "fp8-format": ("hybrid", "e4m3"),
     "fp4-format": ("e2m1",),
@@ -411,7 +412,7 @@ def _reduced(flags: Flags) -> str:
     if fp4:
         return Precision.NVFP4.value
     recipe = flags.text("fp8-recipe", "delayed")
-    return PRECISION_OF.get(recipe, Precision.FP8.value) if fp8 else ""
+    return PRECISION_OF.get(recipe, Precision.FP8).value if fp8 else ""
 
 
 def _unstarted(flags: Flags) -> dict[str, str]:

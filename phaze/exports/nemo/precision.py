@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from phaze.exports.given_keys import GivenKeys, is_off, refused
-from phaze.exports.megatron_lm.formats import RECIPES as FP8_RECIPES
+from phaze.exports.megatron_lm.formats import PRECISION_OF
 from phaze_common.choices import Precision
 from phaze_common.errors import InputError
 
@@ -21,7 +21,6 @@ FP8, FP4 = ("mixed_precision.fp8", "model.fp8"), ("mixed_precision.fp4", "model.
 FP8_KINDS = ("hybrid", "e4m3", "true")
 OF_FP8 = ("mixed_precision.fp8_recipe", "model.fp8_recipe")
 CUSTOM = "custom"  # a recipe that somebody wrote
-NAMED = {name: precision for precision, name in FP8_RECIPES.items()}  # fp8_recipe
 
 
 @dataclass(frozen=True)
@@ -148,6 +147,6 @@ def _in_fp8(given: GivenKeys, usual: Precision | None) -> Precision:
     if recipe == CUSTOM:
         given.untold[path] = "its recipe is written by hand"
         return Precision.FP8
-    if recipe not in NAMED:
-        raise refused(path, recipe, f"{', '.join(NAMED)}, or leave it out")
-    return NAMED[str(recipe)]
+    if recipe not in PRECISION_OF:
+        raise refused(path, recipe, f"{', '.join(PRECISION_OF)}, or leave it out")
+    return PRECISION_OF[str(recipe)]
